@@ -1,0 +1,98 @@
+/* base: the error record keeps the first failure; the budget is a hard ceiling; buffers are
+ * bounded. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+static void first_failure_wins(void **state)
+{
+    (void)state;
+    struct tri_error err = { 0 };
+    assert_int_equal(tri_fail(&err, TRI_IO, "shard %d", 3), TRI_IO);
+    assert_int_equal(tri_fail(&err, TRI_FORMAT, "later"), TRI_FORMAT);
+    assert_int_equal(err.status, TRI_IO);
+    assert_string_equal(err.text, "shard 3");
+    assert_int_equal(tri_fail(NULL, TRI_ARG, "nobody listens"), TRI_ARG);
+}
+
+static void foreign_names_stay_on_one_line(void **state)
+{
+    (void)state;
+    char out[16];
+    assert_string_equal(tri_printable(out, sizeof out, "a\nb", 3), "a\\x0ab");
+    tri_printable(out, sizeof out, "0123456789abcdefghij", 20);
+    assert_true(strlen(out) < sizeof out && strstr(out, "..."));
+}
+
+static void budget_holds_at_the_ceiling(void **state)
+{
+    (void)state;
+    struct tri_budget *b = NULL;
+    struct tri_error err = { 0 };
+    void *p = NULL, *q = NULL;
+    assert_int_equal(tri_budget_open(&b, 4096, &err), TRI_OK);
+    assert_int_equal(tri_budget_alloc(b, TRI_MEM_TRUNK, 4096, &p, &err), TRI_OK);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    assert_int_equal(tri_budget_alloc(b, TRI_MEM_KDA, 1, &q, &err), TRI_BUDGET);
+    assert_null(q);
+    assert_non_null(strstr(err.text, "kda"));
+    tri_budget_free(b, TRI_MEM_TRUNK, p, 4096);
+    struct tri_budget_report now;
+    tri_budget_read(b, &now);
+    assert_int_equal(now.used_bytes, 0);
+    assert_int_equal(now.peak_bytes, 4096);
+    tri_budget_close(b);
+}
+
+static void buffer_stops_at_its_maximum(void **state)
+{
+    (void)state;
+    struct tri_buf buf;
+    tri_buf_init(&buf, 5);
+    assert_int_equal(tri_buf_puts(&buf, "12345"), TRI_OK);
+    assert_int_equal(tri_buf_putc(&buf, '6'), TRI_LIMIT);
+    assert_string_equal(buf.data, "12345");
+    tri_buf_fini(&buf);
+}
+
+static void json_limits(void **state)
+{
+    (void)state;
+    json_t *j = NULL;
+    char deep[2 * (TRI_JSON_MAX_DEPTH + 1) + 1];
+    for (int over = 0; over < 2; over++) {
+        int n = TRI_JSON_MAX_DEPTH + over;
+        memset(deep, '[', (size_t)n);
+        memset(deep + n, ']', (size_t)n);
+        struct tri_error err = { 0 };
+        enum tri_status st = tri_json_parse(&j, "t", deep, (size_t)n * 2, sizeof deep, &err);
+        assert_int_equal(st, over ? TRI_LIMIT : TRI_OK);
+    }
+    json_decref(j);
+    static const char *const bad[] = { "", "{", "{\"a\":1,\"a\":2}", "[1] x", "\"\xff\"", "nul" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct tri_error err = { 0 };
+        assert_int_equal(tri_json_parse(&j, "t", bad[i], strlen(bad[i]), 100, &err), TRI_FORMAT);
+        assert_null(strchr(err.text, '\n'));
+    }
+    assert_int_equal(tri_json_parse(&j, "t", "[]", 2, 1, NULL), TRI_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_failure_wins),
+        cmocka_unit_test(foreign_names_stay_on_one_line),
+        cmocka_unit_test(budget_holds_at_the_ceiling),
+        cmocka_unit_test(buffer_stops_at_its_maximum),
+        cmocka_unit_test(json_limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
