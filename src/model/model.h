@@ -1,0 +1,80 @@
+/*
+ * The K3 forward pass: token ids and states in, logits out. Floor 4. Source: K3 spec section 3.
+ *
+ * A model is opened once and is immutable afterwards but for its scratch: one forward call at a
+ * time per model (the engine's step loop owns it). Activations are float32 throughout.
+ *
+ * Numerics: each row's result does not depend on which other rows are computed beside it, nor on
+ * the number of threads. Prefill in chunks differs from one token at a time only by the rounding
+ * of the chunked KDA form (relative 1e-6).
+ */
+#ifndef TRI_MODEL_MODEL_H
+#define TRI_MODEL_MODEL_H
+
+#include "base/mem.h"
+#include "fmt/fmt.h"
+#include "spec/spec.h"
+#include "state/state.h"
+
+struct tri_model;
+
+enum tri_trunk { TRI_TRUNK_DISK, TRI_TRUNK_F32, TRI_TRUNK_BF16, TRI_TRUNK_INT8, TRI_TRUNK_INT4 };
+
+struct tri_model_options {
+    enum tri_trunk trunk; /* DISK keeps what the file holds: lossless */
+    int threads;          /* 0 = all CPUs allowed to this process */
+    int64_t layers;       /* run only the first N; 0 = all */
+    int64_t chunk_tokens; /* most rows of one forward call; 0 = 512 */
+    struct tri_notes notes;
+    struct tri_progress progress; /* ticks in bytes while loading */
+};
+
+/*
+ * Opens MODEL (a folder with config.json and shards) and brings its weights to RAM from `budget`,
+ * which must outlive the model. Fails without having kept anything; what does not fit is
+ * TRI_BUDGET with the account table.
+ */
+TRI_MUST_CHECK enum tri_status tri_model_open(struct tri_model **out, const char *folder,
+                                              const struct tri_model_options *options,
+                                              struct tri_budget *budget, struct tri_error *err);
+void tri_model_close(struct tri_model *model);
+
+const struct tri_spec *tri_model_spec(const struct tri_model *model);
+const struct tri_slice *tri_model_slice(const struct tri_model *model);
+int64_t tri_model_chunk_tokens(const struct tri_model *model);
+/* Names the weights and shapes (config and shard headers hashed): states of other models differ. */
+uint64_t tri_model_fingerprint(const struct tri_model *model);
+
+/* An empty sequence for this model. */
+TRI_MUST_CHECK enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens,
+                                               struct tri_state **out, struct tri_error *err);
+
+/* One sequence's share of a step: `n_tokens` (>= 1) new ids after what its state holds. */
+struct tri_run {
+    struct tri_state *state;
+    const int32_t *tokens;
+    int64_t n_tokens;
+    int64_t first_logits; /* logits are wanted for tokens [first_logits, n_tokens) */
+    float *logits;        /* [n_tokens - first_logits][vocab], written; NULL: none wanted */
+};
+
+/* What a caller may watch; each may be NULL. Rows are those of the whole step, in run order. */
+struct tri_taps {
+    void (*residual)(void *arg, int64_t layer, const float *rows, int64_t n_rows, int64_t hidden);
+    void (*routes)(void *arg, int64_t layer, const int32_t *experts, const float *weights,
+                   int64_t n_rows, int64_t topk);
+    void *arg;
+};
+
+/*
+ * One step over all runs. The sum of n_tokens may not exceed chunk_tokens; ids must be below
+ * vocab; each state needs room (TRI_LIMIT otherwise, before anything is changed). On failure
+ * after that the states of these runs are cleared: they could hold half a step. NaN or Inf in
+ * asked-for logits is TRI_NUMERIC naming the run.
+ */
+TRI_MUST_CHECK enum tri_status tri_model_forward(struct tri_model *model,
+                                                 const struct tri_run *runs, int64_t n_runs,
+                                                 const struct tri_taps *taps,
+                                                 struct tri_error *err);
+
+#endif
