@@ -8,6 +8,7 @@ set(TRI_FOREIGN_threads Threads::Threads)
 set(TRI_FOREIGN_edit PkgConfig::EDIT)
 set(TRI_FOREIGN_uring PkgConfig::URING)
 set(TRI_FOREIGN_hwloc PkgConfig::HWLOC)
+set(TRI_FOREIGN_expat PkgConfig::EXPAT)
 set(TRI_FOREIGN_math m)
 
 function(tri_split text out)
