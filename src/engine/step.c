@@ -1,0 +1,212 @@
+/*
+ * The step loop: picks who takes part in one forward pass and with how many rows, runs it, and
+ * turns logits into tokens and ends. Decoding sequences come first, so that a long prompt never
+ * stops a running answer; what is left of the chunk goes to prompts, oldest first.
+ */
+#include "engine/engine_priv.h"
+
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int64_t pending(const struct tri_sequence *s)
+{
+    return s->n_tokens - tri_state_tokens(s->state);
+}
+
+/* Decoding: the one token that was sampled last is all that is missing. */
+static bool decodes(const struct tri_sequence *s)
+{
+    return s->n_tokens > s->first_output && pending(s) == 1;
+}
+
+static bool before(const struct tri_sequence *a, const struct tri_sequence *b)
+{
+    if (decodes(a) != decodes(b))
+        return decodes(a);
+    return a->age < b->age;
+}
+
+/* Active sequences into e->order, those served first in front. Few: insertion will do. */
+static int64_t line_up(struct tri_engine *e)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < e->max_sequences; i++) {
+        struct tri_sequence *s = e->slots[i];
+        if (!s || !s->active)
+            continue;
+        int64_t at = n++;
+        for (; at > 0 && before(s, e->order[at - 1]); at--)
+            e->order[at] = e->order[at - 1];
+        e->order[at] = s;
+    }
+    return n;
+}
+
+/* How many of its pending tokens a sequence computes now, given `room` rows. */
+static int64_t share(const struct tri_sequence *s, int64_t room)
+{
+    int64_t want = pending(s), at = tri_state_tokens(s->state);
+    if (want <= room)
+        return want;
+    int64_t end = (at + room) / TRI_ENGINE_GRID_TOKENS * TRI_ENGINE_GRID_TOKENS;
+    return end > at ? end - at : room;
+}
+
+/* Rows of one step. */
+struct shares {
+    int64_t n, decode_tokens, prefill_tokens; /* n: how many of e->order take part */
+};
+
+static struct shares plan(struct tri_engine *e, int64_t n_active)
+{
+    struct shares to = { 0 };
+    int64_t room = e->chunk_tokens;
+    for (; to.n < n_active && room > 0; to.n++) {
+        struct tri_sequence *s = e->order[to.n];
+        int64_t rows = share(s, room);
+        bool last = rows == pending(s);
+        e->runs[to.n] = (struct tri_run){
+            .state = s->state,
+            .tokens = s->tokens + tri_state_tokens(s->state),
+            .n_tokens = rows,
+            .first_logits = last ? rows - 1 : rows,
+            .logits = last ? e->logits + to.n * e->vocab : NULL,
+        };
+        *(decodes(s) ? &to.decode_tokens : &to.prefill_tokens) += rows;
+        room -= rows;
+    }
+    return to;
+}
+
+static void account(struct tri_engine *e, const struct shares *to, uint64_t ns)
+{
+    double decode = (double)to->decode_tokens, all = decode + (double)to->prefill_tokens;
+    uint64_t decode_ns = (uint64_t)((double)ns * decode / all);
+    e->counters.steps++;
+    e->counters.decode_tokens += (uint64_t)to->decode_tokens;
+    e->counters.prefill_tokens += (uint64_t)to->prefill_tokens;
+    e->counters.decode_ns += decode_ns;
+    e->counters.prefill_ns += ns - decode_ns;
+}
+
+static bool all_finite(const float *row, int64_t n)
+{
+    /* x * 0 is 0 for numbers and NaN for NaN and Inf. */
+    float sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += row[i] * 0.0f;
+    return sum == 0;
+}
+
+static void end_with_error(struct tri_sequence *s, struct tri_step_event *event)
+{
+    s->active = false;
+    event->end = TRI_END_ERROR;
+    event->error = &s->error;
+}
+
+static bool is_stop(const struct tri_sequence *s, int32_t id)
+{
+    for (int64_t i = 0; i < s->how.n_stop_ids; i++)
+        if (s->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+static enum tri_end end_of(const struct tri_sequence *s, int32_t id)
+{
+    if (is_stop(s, id))
+        return TRI_END_STOP;
+    if (s->how.max_tokens > 0 && s->n_tokens - s->first_output >= s->how.max_tokens)
+        return TRI_END_LENGTH;
+    return s->n_tokens == s->max_tokens ? TRI_END_CONTEXT : TRI_END_NONE;
+}
+
+/* The next token of a sequence from its logits, told in `event`. */
+static void choose(struct tri_sequence *s, const float *logits, struct tri_step_event *event)
+{
+    struct tri_engine *e = s->engine;
+    int64_t made = s->n_tokens - s->first_output;
+    const struct tri__engine_pick pick = {
+        .logits = logits,
+        .how = &s->how.sampling,
+        .marks = s->marks,
+        .bias = s->bias,
+        .n_bias = s->how.n_bias,
+        .banned = s->stop_ids,
+        .n_banned = made < s->how.min_tokens ? s->how.n_stop_ids : 0,
+        .position = (uint64_t)s->n_tokens,
+    };
+    int32_t id = -1;
+    s->error = (struct tri_error){ 0 };
+    if (tri__engine_sample(&e->sampler, &pick, &id, &s->error) != TRI_OK) {
+        end_with_error(s, event);
+        return;
+    }
+    if (s->how.logprobs) {
+        tri__engine_logprobs(logits, e->vocab, id, &event->chosen, s->top, s->how.top_logprobs);
+        event->top = s->top;
+        event->n_top = s->how.top_logprobs;
+    }
+    s->tokens[s->n_tokens++] = id;
+    s->marks[id] += 2;
+    event->token = id;
+    event->end = end_of(s, id);
+    s->active = event->end == TRI_END_NONE;
+}
+
+/* One sequence after a forward pass that ended with `st`. */
+static void settle(struct tri_engine *e, int64_t i, enum tri_status st)
+{
+    struct tri_sequence *s = e->order[i];
+    const struct tri_run *run = &e->runs[i];
+    struct tri_step_event *event = &e->events[i];
+    *event = (struct tri_step_event){ .sequence = s, .token = -1 };
+    if (run->logits && !all_finite(run->logits, e->vocab)) {
+        s->error = (struct tri_error){ 0 };
+        tri_fail(&s->error, TRI_NUMERIC, "the logits after token %lld hold NaN or Inf",
+                 (long long)s->n_tokens - 1);
+        e->counters.numeric_failures++;
+        tri_state_clear(s->state);
+        end_with_error(s, event);
+        return;
+    }
+    /* A neighbour's NaN may have cost this sequence its state; then it simply starts over. */
+    bool computed = st == TRI_OK || tri_state_tokens(s->state) > 0;
+    if (run->logits && computed)
+        choose(s, run->logits, event);
+}
+
+enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step_event **events,
+                                int64_t *n_events, struct tri_error *err)
+{
+    struct tri_engine *e = engine;
+    struct shares to = plan(e, line_up(e));
+    *n_events = 0;
+    if (to.n == 0)
+        return TRI_OK;
+    uint64_t begin = now_ns();
+    struct tri_error failure = { 0 };
+    enum tri_status st = tri_model_forward(e->model, e->runs, to.n, NULL, &failure);
+    uint64_t end = now_ns();
+    account(e, &to, end - begin);
+    if (st != TRI_OK && st != TRI_NUMERIC) {
+        for (int64_t i = 0; i < to.n; i++)
+            e->order[i]->active = false;
+        if (err && err->status == TRI_OK)
+            *err = failure;
+        return st;
+    }
+    for (int64_t i = 0; i < to.n; i++)
+        settle(e, i, st);
+    e->counters.sample_ns += now_ns() - end;
+    *events = e->events;
+    *n_events = to.n;
+    return TRI_OK;
+}
