@@ -107,16 +107,28 @@ tri_chat_ids_find(struct tri_chat_ids *out, const struct tri_tokenizer *tok, str
 
 /* ---- detokenizer ---------------------------------------------------------------------------- */
 
+/* Bytes of a character that is not finished yet. Zero-initialise. */
+struct tri_utf8_hold {
+    unsigned char data[4];
+    unsigned bytes;
+};
+
 /*
- * Ids to text that is valid UTF-8 at every moment: bytes of an unfinished character are held back;
- * bytes that can no longer become one turn into U+FFFD (one per maximal subpart, as Unicode and
- * Python's errors="replace" do). Plain data, owns nothing; one per stream.
+ * Appends `bytes` to `out` so that it is valid UTF-8 at every moment: an unfinished character is
+ * held back; bytes that can no longer become one turn into U+FFFD (one per maximal subpart, as
+ * Unicode recommends and Python's errors="replace" does). finish: held bytes become U+FFFD.
  */
+enum tri_status tri_utf8_push(struct tri_utf8_hold *hold, const char *data, size_t bytes,
+                              struct tri_buf *out);
+enum tri_status tri_utf8_finish(struct tri_utf8_hold *hold, struct tri_buf *out);
+/* Length of the longest valid prefix: `bytes` itself when all of it is valid UTF-8. */
+size_t tri_utf8_valid(const char *text, size_t bytes);
+
+/* Ids to valid UTF-8, through tri_utf8_push. Plain data, owns nothing; one per stream. */
 struct tri_detok {
     const struct tri_tokenizer *tok;
     bool skip_added; /* true: special tokens give no text; false: their names */
-    unsigned char held[4];
-    unsigned held_bytes;
+    struct tri_utf8_hold hold;
 };
 
 void tri_detok_init(struct tri_detok *detok, const struct tri_tokenizer *tok, bool skip_added);
