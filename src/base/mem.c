@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+/* From here on memory comes from mmap: zero without being touched, so that a cache sized for a
+ * long context costs physical pages only as it fills. */
+enum { MMAP_FROM_BYTES = 1 << 20 };
 
 struct tri_budget {
     pthread_mutex_t lock; /* guards `now` */
@@ -122,21 +127,35 @@ static void give(struct tri_budget *b, enum tri_account account, uint64_t bytes)
     pthread_mutex_unlock(&b->lock);
 }
 
+/* Alignment of 64: one cache line, and the widest vector load. NULL when there is none. */
+static void *zeroed(uint64_t bytes)
+{
+    void *p = NULL;
+    if (bytes > SIZE_MAX - 64)
+        return NULL;
+    if (bytes >= MMAP_FROM_BYTES) {
+        p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        return p == MAP_FAILED ? NULL : p;
+    }
+    size_t rounded = bytes ? ((size_t)bytes + 63) & ~(size_t)63 : 64;
+    if (posix_memalign(&p, 64, rounded))
+        return NULL;
+    return memset(p, 0, rounded);
+}
+
 enum tri_status tri_budget_alloc(struct tri_budget *budget, enum tri_account account,
                                  uint64_t bytes, void **out, struct tri_error *err)
 {
     enum tri_status st = take(budget, account, bytes, err);
     if (st)
         return st;
-    void *p = NULL;
-    /* Alignment of 64: one cache line, and the widest vector load. */
-    size_t rounded = (size_t)((bytes + 63) & ~(uint64_t)63);
-    if (rounded < bytes || must_fail() || posix_memalign(&p, 64, rounded ? rounded : 64)) {
+    void *p = must_fail() ? NULL : zeroed(bytes);
+    if (!p) {
         give(budget, account, bytes);
         return tri_fail(err, TRI_NOMEM, "the system has no %.1f MiB left for account %s",
                         (double)bytes / 1048576, tri_account_name(account));
     }
-    memset(p, 0, rounded);
     *out = p;
     return TRI_OK;
 }
@@ -145,7 +164,10 @@ void tri_budget_free(struct tri_budget *budget, enum tri_account account, void *
 {
     if (!ptr)
         return;
-    free(ptr);
+    if (bytes >= MMAP_FROM_BYTES)
+        munmap(ptr, (size_t)bytes);
+    else
+        free(ptr);
     give(budget, account, bytes);
 }
 
