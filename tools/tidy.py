@@ -26,6 +26,7 @@ FOREIGN = [
     (r"liburing\.h", r"^os/"), (r"pcre2\.h", r"^text/"), (r"mpi\.h", r"^comm/"),
     (r"hwloc\.h", r"^(topo|os)/"), (r"expat\.h", r"^topo/"), (r"event2/", r"^http/"), (r"curl/", r"^bench/"),
     (r"histedit\.h", r"^cli/"), (r"zlib\.h", r"^spec/"), (r"openssl/", r"^(http|base)/"),
+    (r"xxhash\.h", r"^base/"),
 ]
 
 

@@ -1,0 +1,127 @@
+/* One sequence's memory: sizes, opening, copying, and where each layer's part lies. */
+#include "state/state.h"
+
+#include <string.h>
+#include "state/state_priv.h"
+
+static void shape_of(struct tri_state *s, const struct tri_spec *spec,
+                     const struct tri_slice *slice)
+{
+    int64_t width = slice->kda_heads.count * spec->kda_dim;
+    for (int64_t l = slice->layers.first; l < slice->layers.first + slice->layers.count; l++) {
+        if (spec->layer[l].attn == TRI_ATTN_KDA)
+            s->kda_layers++;
+        else
+            s->mla_layers++;
+    }
+    s->s_floats = width * spec->kda_dim;
+    s->conv_floats = 3 * (spec->conv_taps - 1) * width;
+    s->mla_row = spec->kv_rank + spec->rope;
+}
+
+void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
+                    struct tri_state_bytes *out)
+{
+    struct tri_state s = { 0 };
+    shape_of(&s, spec, slice);
+    out->kda_bytes = (uint64_t)s.kda_layers * (uint64_t)(s.s_floats + s.conv_floats) * 4;
+    out->mla_bytes_per_token = (uint64_t)s.mla_layers * (uint64_t)s.mla_row * 4;
+}
+
+enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *spec,
+                               const struct tri_slice *slice, int64_t max_tokens,
+                               struct tri_budget *budget, struct tri_error *err)
+{
+    struct tri_state_bytes cost;
+    tri_state_cost(spec, slice, &cost);
+    if (max_tokens < 1 || max_tokens > spec->context_tokens)
+        return tri_fail(err, TRI_LIMIT, "a context of %lld tokens: the model takes 1 to %lld",
+                        (long long)max_tokens, (long long)spec->context_tokens);
+    struct tri_state *s = tri_calloc(1, sizeof *s);
+    if (!s)
+        return tri_fail(err, TRI_NOMEM, "no memory for a sequence");
+    shape_of(s, spec, slice);
+    s->budget = budget;
+    s->max_tokens = max_tokens;
+    s->fixed_bytes = cost.kda_bytes;
+    s->cache_bytes = cost.mla_bytes_per_token * (uint64_t)max_tokens;
+    void *p = NULL;
+    enum tri_status st = tri_budget_alloc(budget, TRI_MEM_KDA, s->fixed_bytes, &p, err);
+    s->fixed = p;
+    if (!st) {
+        p = NULL;
+        st = tri_budget_alloc(budget, TRI_MEM_MLA, s->cache_bytes, &p, err);
+        s->cache = p;
+    }
+    if (st)
+        tri_state_close(s);
+    else
+        *out = s;
+    return st;
+}
+
+void tri_state_close(struct tri_state *state)
+{
+    if (!state)
+        return;
+    tri_budget_free(state->budget, TRI_MEM_KDA, state->fixed, state->fixed_bytes);
+    tri_budget_free(state->budget, TRI_MEM_MLA, state->cache, state->cache_bytes);
+    tri_free(state);
+}
+
+int64_t tri_state_tokens(const struct tri_state *state)
+{
+    return state->tokens;
+}
+
+int64_t tri_state_max_tokens(const struct tri_state *state)
+{
+    return state->max_tokens;
+}
+
+void tri_state_clear(struct tri_state *state)
+{
+    /* Cache rows beyond `tokens` are never read, so only the fixed part must be zero. */
+    memset(state->fixed, 0, state->fixed_bytes);
+    state->tokens = 0;
+}
+
+enum tri_status tri_state_copy(struct tri_state *dst, const struct tri_state *src,
+                               struct tri_error *err)
+{
+    TRI_ASSERT(dst->fixed_bytes == src->fixed_bytes && dst->mla_row == src->mla_row &&
+               dst->mla_layers == src->mla_layers);
+    if (src->tokens > dst->max_tokens)
+        return tri_fail(err, TRI_LIMIT, "a sequence of %lld tokens does not fit in one of %lld",
+                        (long long)src->tokens, (long long)dst->max_tokens);
+    memcpy(dst->fixed, src->fixed, src->fixed_bytes);
+    for (int64_t l = 0; l < src->mla_layers; l++)
+        memcpy(dst->cache + l * dst->max_tokens * dst->mla_row,
+               src->cache + l * src->max_tokens * src->mla_row,
+               (size_t)(src->tokens * src->mla_row) * sizeof(float));
+    dst->tokens = src->tokens;
+    return TRI_OK;
+}
+
+float *tri_state_kda(struct tri_state *state, int64_t kda_index)
+{
+    TRI_ASSERT(kda_index >= 0 && kda_index < state->kda_layers);
+    return state->fixed + kda_index * (state->s_floats + state->conv_floats);
+}
+
+float *tri_state_conv(struct tri_state *state, int64_t kda_index)
+{
+    return tri_state_kda(state, kda_index) + state->s_floats;
+}
+
+float *tri_state_mla(struct tri_state *state, int64_t mla_index)
+{
+    TRI_ASSERT(mla_index >= 0 && mla_index < state->mla_layers);
+    return state->cache + mla_index * state->max_tokens * state->mla_row;
+}
+
+void tri_state_advance(struct tri_state *state, int64_t n)
+{
+    TRI_ASSERT(n >= 0 && state->tokens + n <= state->max_tokens);
+    state->tokens += n;
+}

@@ -1,0 +1,204 @@
+/*
+ * A state as a file. Little-endian, in this order:
+ *
+ *   header 80 bytes | ids n_tokens * int32 | fixed part | per MLA layer tokens * mla_row float32 |
+ * sum
+ *
+ * The sum is tri_hash64 chained over those parts. Nothing of the file is believed before its
+ * size fits its header, its header fits the model, and its sum fits its bytes.
+ */
+#include "state/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/hash.h"
+#include "state/state_priv.h"
+
+struct header {
+    char magic[8];
+    uint64_t fingerprint;
+    int64_t tokens, kda_layers, s_floats, conv_floats, mla_layers, mla_row;
+    uint64_t fixed_bytes, reserved;
+};
+_Static_assert(sizeof(struct header) == 80, "state file header");
+
+static const char MAGIC[8] = "TRISTAT1";
+struct file {
+    int fd;
+    const char *path;
+    uint64_t sum;
+    struct tri_error *err;
+};
+
+static enum tri_status put(struct file *f, const void *data, size_t bytes)
+{
+    const char *p = data;
+    f->sum = tri_hash64(f->sum, data, bytes);
+    while (bytes) {
+        ssize_t n = write(f->fd, p, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return tri_fail_errno(f->err, TRI_IO, n ? errno : ENOSPC, "cannot write %s", f->path);
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return TRI_OK;
+}
+
+static enum tri_status get(struct file *f, void *data, size_t bytes)
+{
+    char *p = data;
+    size_t left = bytes;
+    while (left) {
+        ssize_t n = read(f->fd, p, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tri_fail_errno(f->err, TRI_IO, errno, "cannot read %s", f->path);
+        if (n == 0)
+            return tri_fail(f->err, TRI_FORMAT, "%s: the file ends early", f->path);
+        p += n;
+        left -= (size_t)n;
+    }
+    f->sum = tri_hash64(f->sum, data, bytes);
+    return TRI_OK;
+}
+
+static void fill_header(struct header *h, const struct tri_state *s, uint64_t fingerprint)
+{
+    *h = (struct header){ .fingerprint = fingerprint,
+                          .tokens = s->tokens,
+                          .kda_layers = s->kda_layers,
+                          .s_floats = s->s_floats,
+                          .conv_floats = s->conv_floats,
+                          .mla_layers = s->mla_layers,
+                          .mla_row = s->mla_row,
+                          .fixed_bytes = s->fixed_bytes };
+    memcpy(h->magic, MAGIC, sizeof h->magic);
+}
+
+static enum tri_status put_state(struct file *f, const struct tri_state *s, uint64_t fingerprint,
+                                 const int32_t *tokens)
+{
+    struct header h;
+    fill_header(&h, s, fingerprint);
+    enum tri_status st = put(f, &h, sizeof h);
+    if (!st)
+        st = put(f, tokens, (size_t)s->tokens * sizeof *tokens);
+    if (!st)
+        st = put(f, s->fixed, s->fixed_bytes);
+    for (int64_t l = 0; l < s->mla_layers && !st; l++)
+        st = put(f, s->cache + l * s->max_tokens * s->mla_row,
+                 (size_t)(s->tokens * s->mla_row) * sizeof(float));
+    if (!st) {
+        uint64_t sum = f->sum;
+        st = put(f, &sum, sizeof sum);
+    }
+    return st;
+}
+
+enum tri_status tri_state_save(const struct tri_state *state, const char *path,
+                               uint64_t fingerprint, const int32_t *tokens, int64_t n_tokens,
+                               struct tri_error *err)
+{
+    char temp[4096];
+    if (n_tokens != state->tokens)
+        return tri_fail(err, TRI_ARG, "%s: %" PRId64 " ids for a state of %" PRId64 " tokens", path,
+                        n_tokens, state->tokens);
+    if (snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temp)
+        return tri_fail(err, TRI_ARG, "the path of the state file is too long");
+    struct file f = { .path = path, .err = err };
+    f.fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (f.fd < 0)
+        return tri_fail_errno(err, TRI_IO, errno, "cannot create %s", temp);
+    enum tri_status st = put_state(&f, state, fingerprint, tokens);
+    if (!st && fsync(f.fd))
+        st = tri_fail_errno(err, TRI_IO, errno, "cannot write %s", path);
+    if (close(f.fd) && !st)
+        st = tri_fail_errno(err, TRI_IO, errno, "cannot write %s", path);
+    if (!st && rename(temp, path))
+        st = tri_fail_errno(err, TRI_IO, errno, "cannot rename %s to %s", temp, path);
+    if (st)
+        unlink(temp);
+    return st;
+}
+
+/* The header must be ours, of this model, and fit both the state's room and the file's size. */
+static enum tri_status check_header(const struct file *f, const struct header *h,
+                                    const struct tri_state *s, uint64_t fingerprint)
+{
+    struct header want;
+    struct stat sb;
+    fill_header(&want, s, fingerprint);
+    if (memcmp(h->magic, MAGIC, sizeof h->magic))
+        return tri_fail(f->err, TRI_FORMAT, "%s: not a saved state", f->path);
+    if (h->fingerprint != fingerprint)
+        return tri_fail(f->err, TRI_FORMAT, "%s: saved by another model", f->path);
+    want.tokens = h->tokens;
+    if (memcmp(h, &want, sizeof want) || h->tokens < 0)
+        return tri_fail(f->err, TRI_FORMAT, "%s: its shapes are not this model's", f->path);
+    if (h->tokens > s->max_tokens)
+        return tri_fail(f->err, TRI_LIMIT,
+                        "%s: holds %" PRId64 " tokens, the context here is %" PRId64
+                        "; open with a larger --context",
+                        f->path, h->tokens, s->max_tokens);
+    uint64_t bytes = sizeof *h + (uint64_t)h->tokens * 4 + s->fixed_bytes +
+                     (uint64_t)(s->mla_layers * h->tokens * s->mla_row) * 4 + 8;
+    if (fstat(f->fd, &sb) || (uint64_t)sb.st_size != bytes)
+        return tri_fail(f->err, TRI_FORMAT, "%s: %lld bytes where %" PRIu64 " are expected",
+                        f->path, (long long)sb.st_size, bytes);
+    return TRI_OK;
+}
+
+static enum tri_status get_state(struct file *f, struct tri_state *s, uint64_t fingerprint,
+                                 int32_t **tokens, int64_t *n_tokens)
+{
+    struct header h;
+    enum tri_status st = get(f, &h, sizeof h);
+    if (!st)
+        st = check_header(f, &h, s, fingerprint);
+    if (st)
+        return st;
+    int32_t *ids = tri_calloc((size_t)h.tokens + 1, sizeof *ids);
+    if (!ids)
+        return tri_fail(f->err, TRI_NOMEM, "%s: no memory for its ids", f->path);
+    st = get(f, ids, (size_t)h.tokens * sizeof *ids);
+    if (!st)
+        st = get(f, s->fixed, s->fixed_bytes);
+    for (int64_t l = 0; l < s->mla_layers && !st; l++)
+        st = get(f, s->cache + l * s->max_tokens * s->mla_row,
+                 (size_t)(h.tokens * s->mla_row) * sizeof(float));
+    uint64_t sum = f->sum, stored = 0;
+    if (!st)
+        st = get(f, &stored, sizeof stored);
+    if (!st && stored != sum)
+        st = tri_fail(f->err, TRI_FORMAT, "%s: damaged (its checksum does not fit)", f->path);
+    if (st) {
+        tri_free(ids);
+        return st;
+    }
+    s->tokens = h.tokens;
+    *tokens = ids;
+    *n_tokens = h.tokens;
+    return TRI_OK;
+}
+
+enum tri_status tri_state_load(struct tri_state *state, const char *path, uint64_t fingerprint,
+                               int32_t **tokens, int64_t *n_tokens, struct tri_error *err)
+{
+    struct file f = { .path = path, .err = err };
+    f.fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (f.fd < 0)
+        return tri_fail_errno(err, TRI_IO, errno, "%s", path);
+    enum tri_status st = get_state(&f, state, fingerprint, tokens, n_tokens);
+    close(f.fd);
+    if (st)
+        tri_state_clear(state);
+    return st;
+}
