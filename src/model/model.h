@@ -18,6 +18,8 @@
 
 struct tri_model;
 
+enum { TRI_MODEL_MAX_CHUNK_TOKENS = 65536 };
+
 enum tri_trunk { TRI_TRUNK_DISK, TRI_TRUNK_F32, TRI_TRUNK_BF16, TRI_TRUNK_INT8, TRI_TRUNK_INT4 };
 
 struct tri_model_options {

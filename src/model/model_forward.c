@@ -1,0 +1,187 @@
+/*
+ * The skeleton of a step (K3 spec 3.0): embedding, the layers with their Attention Residuals, the
+ * head. The residual stream `prefix` and the bank of block starts belong to the step alone.
+ */
+#include "model/model.h"
+
+#include <math.h>
+#include <string.h>
+#include "model/model_priv.h"
+
+static enum tri_status check_runs(const struct tri_model *m, const struct tri_run *runs,
+                                  int64_t n_runs, int64_t *tokens, struct tri_error *err)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n_runs; i++) {
+        const struct tri_run *r = &runs[i];
+        int64_t room = tri_state_max_tokens(r->state) - tri_state_tokens(r->state);
+        if (r->n_tokens < 1 ||
+            (r->logits && (r->first_logits < 0 || r->first_logits > r->n_tokens)))
+            return tri_fail(err, TRI_ARG, "run %lld: bad token or logit counts", (long long)i);
+        if (r->n_tokens > room)
+            return tri_fail(err, TRI_LIMIT,
+                            "context full: %lld tokens held, %lld more do not fit in %lld",
+                            (long long)tri_state_tokens(r->state), (long long)r->n_tokens,
+                            (long long)tri_state_max_tokens(r->state));
+        for (int64_t t = 0; t < r->n_tokens; t++)
+            if (r->tokens[t] < 0 || r->tokens[t] >= m->spec.vocab)
+                return tri_fail(err, TRI_ARG,
+                                "token id %d at position %lld: the model has ids 0 to %lld",
+                                r->tokens[t], (long long)(tri_state_tokens(r->state) + t),
+                                (long long)m->spec.vocab - 1);
+        sum += r->n_tokens;
+    }
+    if (sum > m->chunk_tokens || n_runs < 1)
+        return tri_fail(err, TRI_ARG, "a step of %lld tokens: 1 to %lld are possible",
+                        (long long)sum, (long long)m->chunk_tokens);
+    *tokens = sum;
+    return TRI_OK;
+}
+
+static void embed(struct tri__step *s)
+{
+    struct tri_model *m = s->m;
+    const struct tri_matrix *e = &m->embed;
+    int64_t row = 0;
+    for (int64_t i = 0; i < s->n_runs; i++) {
+        for (int64_t t = 0; t < s->runs[i].n_tokens; t++, row++) {
+            int64_t id = s->runs[i].tokens[t] - m->slice.vocab.first;
+            float *out = m->prefix + row * m->spec.hidden;
+            if (id < 0 || id >= e->rows) {
+                memset(out, 0, (size_t)m->spec.hidden * sizeof *out); /* another rank's row */
+                continue;
+            }
+            const char *data = e->data;
+            tri_row_decode(out, e->dtype, data + (size_t)id * tri_row_data_bytes(e->dtype, e->cols),
+                           NULL, e->cols);
+        }
+    }
+    tri__sum_over_ranks(m, m->prefix, s->tokens * m->spec.hidden);
+}
+
+/* h = MIX(bank + prefix), or the prefix itself while the bank is empty (K3 spec 3.2). */
+static void mix(struct tri__step *s, int64_t banked, const float *w)
+{
+    struct tri_model *m = s->m;
+    int64_t width = m->spec.hidden;
+    if (banked == 0) {
+        memcpy(m->h, m->prefix, (size_t)(s->tokens * width) * sizeof *m->h);
+        return;
+    }
+    for (int64_t i = 0; i < banked; i++)
+        m->sources[i] = m->bank + i * m->chunk_tokens * width;
+    m->sources[banked] = m->prefix;
+    struct tri_mix_args args = { m->sources, banked + 1, w, m->h, width, m->spec.rms_eps };
+    tri__mix(m, &args, s->tokens);
+}
+
+static void normalise(struct tri__step *s, const float *w)
+{
+    struct tri_model *m = s->m;
+    struct tri_rmsnorm_args args = {
+        m->h, w, m->x, m->spec.hidden, m->spec.hidden, m->spec.hidden, m->spec.rms_eps
+    };
+    tri__rmsnorm(m, &args, s->tokens);
+}
+
+static void add_to_prefix(struct tri__step *s, bool fresh)
+{
+    struct tri_model *m = s->m;
+    int64_t n = s->tokens * m->spec.hidden;
+    if (fresh) {
+        memcpy(m->prefix, m->out, (size_t)n * sizeof *m->out);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        m->prefix[i] += m->out[i];
+}
+
+static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *banked,
+                                 struct tri_error *err)
+{
+    struct tri_model *m = s->m;
+    const struct tri__layer *layer = &m->layer[index];
+    int64_t block = m->spec.attn_res_block, width = m->spec.hidden;
+    bool opens = block > 0 && index % block == 0;
+
+    mix(s, *banked, layer->attn_mix);
+    if (opens) /* the raw prefix is banked, not the mixed h, and the running sum starts anew */
+        memcpy(m->bank + (*banked)++ * m->chunk_tokens * width, m->prefix,
+               (size_t)(s->tokens * width) * sizeof *m->bank);
+    normalise(s, layer->input_norm);
+    if (m->spec.layer[index].attn == TRI_ATTN_KDA)
+        tri__kda_forward(s, index, m->x, m->out);
+    else
+        tri__mla_forward(s, index, m->x, m->out);
+    add_to_prefix(s, opens);
+
+    mix(s, *banked, layer->ffn_mix);
+    normalise(s, layer->post_norm);
+    if (m->spec.layer[index].ffn == TRI_FFN_DENSE) {
+        m->arena.used = 0;
+        tri__glu_mlp(m, &layer->dense, m->x, m->out, s->tokens);
+        tri__sum_over_ranks(m, m->out, s->tokens * width);
+    } else {
+        enum tri_status st = tri__moe_forward(s, index, m->x, m->out, err);
+        if (st)
+            return st;
+    }
+    add_to_prefix(s, false);
+    if (s->taps && s->taps->residual)
+        s->taps->residual(s->taps->arg, index, m->prefix, s->tokens, width);
+    return TRI_OK;
+}
+
+/* NaN or Inf anywhere in a row would let a sampler pick nonsense for ever (spec pitfall 18). */
+static enum tri_status check_finite(const float *v, int64_t n, int64_t run, struct tri_error *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
+            return tri_fail(err, TRI_NUMERIC, "logits of sequence %lld hold NaN or Inf",
+                            (long long)run);
+    return TRI_OK;
+}
+
+static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_error *err)
+{
+    struct tri_model *m = s->m;
+    int64_t row = 0, width = m->spec.hidden, vocab = m->spec.vocab;
+    mix(s, banked, m->out_mix);
+    normalise(s, m->final_norm);
+    for (int64_t i = 0; i < s->n_runs; i++) {
+        const struct tri_run *r = &s->runs[i];
+        int64_t n = r->logits ? r->n_tokens - r->first_logits : 0;
+        if (n > 0) {
+            tri__matmul(m, &m->head, m->x + (row + r->first_logits) * width, width, r->logits,
+                        vocab, n);
+            enum tri_status st = check_finite(r->logits, n * vocab, i, err);
+            if (st)
+                return st;
+        }
+        row += r->n_tokens;
+    }
+    return TRI_OK;
+}
+
+enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run *runs,
+                                  int64_t n_runs, const struct tri_taps *taps,
+                                  struct tri_error *err)
+{
+    struct tri__step s = { .m = model, .runs = runs, .n_runs = n_runs, .taps = taps };
+    int64_t banked = 0;
+    enum tri_status st = check_runs(model, runs, n_runs, &s.tokens, err);
+    if (st)
+        return st;
+    embed(&s);
+    for (int64_t l = 0; l < model->spec.layers && !st; l++)
+        st = run_layer(&s, l, &banked, err);
+    if (!st)
+        st = head(&s, banked, err);
+    for (int64_t i = 0; i < n_runs; i++) {
+        if (st)
+            tri_state_clear(runs[i].state);
+        else
+            tri_state_advance(runs[i].state, runs[i].n_tokens);
+    }
+    return st;
+}

@@ -1,0 +1,203 @@
+/* Opening and closing a model: config, checkpoint, memory, experts, scratch. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/hash.h"
+#include "model/model_priv.h"
+
+enum { DEFAULT_CHUNK_TOKENS = 512 };
+
+/* Rows of the step and tables of the router, all from one block of account scratch. */
+static enum tri_status open_scratch(struct tri_model *m, struct tri_error *err)
+{
+    const struct tri_spec *s = &m->spec;
+    int64_t tokens = m->chunk_tokens, row = tokens * s->hidden;
+    int64_t blocks =
+        s->attn_res_block ? (s->layers + s->attn_res_block - 1) / s->attn_res_block : 0;
+    int64_t needs[] = { tri__kda_scratch(m, tokens), tri__mla_scratch(m, tokens),
+                        s->moe_layers ? tri__moe_scratch(m, tokens) : 0,
+                        2 * (tokens * m->slice.dense_inter.count + 16) };
+    int64_t arena = 0;
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
+        arena = needs[i] > arena ? needs[i] : arena;
+    int64_t ids = 2 * tokens * s->topk + 2 * s->experts + 1;
+
+    struct tri__arena all = { 0 };
+    for (int pass = 0; pass < 2; pass++) { /* measure, then hand out */
+        all.used = 0;
+        m->arena.base = tri__take(&all, arena);
+        m->prefix = tri__take(&all, row);
+        m->h = tri__take(&all, row);
+        m->x = tri__take(&all, row);
+        m->out = tri__take(&all, row);
+        m->bank = tri__take(&all, blocks * row);
+        m->ids = (int32_t *)tri__take(&all, ids);
+        /* Pointers are two floats wide. */
+        m->sources = (const float **)(void *)tri__take(&all, 2 * (blocks + 1));
+        if (pass)
+            break;
+        m->scratch_bytes = (uint64_t)all.most * sizeof(float);
+        enum tri_status st =
+            tri_budget_alloc(m->budget, TRI_MEM_SCRATCH, m->scratch_bytes, &m->scratch, err);
+        if (st)
+            return st;
+        all.base = m->scratch;
+    }
+    return TRI_OK;
+}
+
+static enum tri_status open_layers(struct tri_model *m, struct tri_error *err)
+{
+    m->layer = tri_calloc((size_t)m->spec.layers, sizeof *m->layer);
+    if (!m->layer)
+        return tri_fail(err, TRI_NOMEM, "no memory for %lld layers", (long long)m->spec.layers);
+    int64_t count[2] = { 0, 0 };
+    for (int64_t l = 0; l < m->spec.layers; l++)
+        m->layer[l].state_index = count[m->spec.layer[l].attn]++;
+    return TRI_OK;
+}
+
+/* `--layers N`: the first N layers, then output mix, norm and head. */
+static enum tri_status cut_layers(struct tri_spec *s, int64_t layers, struct tri_error *err)
+{
+    if (layers == 0)
+        return TRI_OK;
+    if (layers < 0 || layers > s->layers)
+        return tri_fail(err, TRI_ARG, "%lld layers asked for, the model has %lld",
+                        (long long)layers, (long long)s->layers);
+    s->layers = layers;
+    s->kda_layers = s->mla_layers = s->dense_layers = s->moe_layers = 0;
+    for (int64_t l = 0; l < layers; l++) {
+        s->kda_layers += s->layer[l].attn == TRI_ATTN_KDA;
+        s->mla_layers += s->layer[l].attn == TRI_ATTN_MLA;
+        s->dense_layers += s->layer[l].ffn == TRI_FFN_DENSE;
+        s->moe_layers += s->layer[l].ffn == TRI_FFN_MOE;
+    }
+    return TRI_OK;
+}
+
+/*
+ * Names this model's weights without reading them all: its shape, the layers in use, and the first
+ * bytes of a few tensors of each file's contents.
+ */
+static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *err)
+{
+    uint64_t sum = tri_hash64(m->spec.layers, &m->spec, sizeof m->spec);
+    static const char *const probes[] = { "model.embed_tokens.weight", "model.norm.weight",
+                                          "model.layers.0.input_layernorm.weight",
+                                          "model.layers.0.self_attn.o_proj.weight" };
+    for (size_t i = 0; i < sizeof probes / sizeof probes[0]; i++) {
+        const struct tri_tensor *t = tri_checkpoint_find(m->ckpt, probes[i]);
+        char bytes[4096];
+        uint64_t n = t ? t->bytes : 0;
+        n = n < sizeof bytes ? n : sizeof bytes;
+        enum tri_status st = t ? tri_checkpoint_read(m->ckpt, t, 0, bytes, n, err) : TRI_OK;
+        if (st)
+            return st;
+        sum = tri_hash64(sum, bytes, n);
+    }
+    m->fingerprint = sum;
+    return TRI_OK;
+}
+
+static enum tri_status open_experts(struct tri_model *m, const struct tri_model_options *options,
+                                    struct tri_error *err)
+{
+    struct tri_experts_options o = { .layers = m->spec.layers,
+                                     .first_expert = m->slice.experts.first,
+                                     .experts = m->slice.experts.count,
+                                     .progress = options->progress };
+    if (m->spec.moe_layers == 0)
+        return TRI_OK;
+    return tri_experts_open(&m->experts, m->ckpt, &m->spec, &o, m->pool, m->budget, err);
+}
+
+static enum tri_status open_parts(struct tri_model *m, const char *folder,
+                                  const struct tri_model_options *options, struct tri_error *err)
+{
+    char config[4096];
+    if (snprintf(config, sizeof config, "%s/config.json", folder) >= (int)sizeof config)
+        return tri_fail(err, TRI_ARG, "the model's path is too long");
+    enum tri_status st = tri_spec_load(&m->spec, config, &options->notes, err);
+    if (!st)
+        st = tri_pool_open(&m->pool, options->threads, err);
+    if (!st)
+        st = tri_checkpoint_open(&m->ckpt, folder, &m->spec, tri_pool_threads(m->pool),
+                                 &options->notes, err);
+    if (!st)
+        st = cut_layers(&m->spec, options->layers, err);
+    if (st)
+        return st;
+    tri_slice_whole(&m->slice, &m->spec);
+    m->kernels = tri_kernels_best();
+    st = open_layers(m, err);
+    if (!st)
+        st = open_scratch(m, err);
+    if (!st)
+        st = take_fingerprint(m, err);
+    if (!st)
+        st = tri__model_load(m, options, err);
+    if (!st)
+        st = open_experts(m, options, err);
+    return st;
+}
+
+enum tri_status tri_model_open(struct tri_model **out, const char *folder,
+                               const struct tri_model_options *options, struct tri_budget *budget,
+                               struct tri_error *err)
+{
+    if (options->chunk_tokens < 0 || options->chunk_tokens > TRI_MODEL_MAX_CHUNK_TOKENS)
+        return tri_fail(err, TRI_ARG, "chunks of %lld tokens: 1 to %d are possible",
+                        (long long)options->chunk_tokens, TRI_MODEL_MAX_CHUNK_TOKENS);
+    struct tri_model *m = tri_calloc(1, sizeof *m);
+    if (!m)
+        return tri_fail(err, TRI_NOMEM, "no memory for the model");
+    m->budget = budget;
+    m->chunk_tokens = options->chunk_tokens ? options->chunk_tokens : DEFAULT_CHUNK_TOKENS;
+    enum tri_status st = open_parts(m, folder, options, err);
+    if (st)
+        tri_model_close(m);
+    else
+        *out = m;
+    return st;
+}
+
+void tri_model_close(struct tri_model *model)
+{
+    if (!model)
+        return;
+    tri_experts_close(model->experts);
+    tri__model_unload(model);
+    tri_budget_free(model->budget, TRI_MEM_SCRATCH, model->scratch, model->scratch_bytes);
+    tri_checkpoint_close(model->ckpt);
+    tri_pool_close(model->pool);
+    tri_free(model->layer);
+    tri_free(model);
+}
+
+const struct tri_spec *tri_model_spec(const struct tri_model *model)
+{
+    return &model->spec;
+}
+
+const struct tri_slice *tri_model_slice(const struct tri_model *model)
+{
+    return &model->slice;
+}
+
+int64_t tri_model_chunk_tokens(const struct tri_model *model)
+{
+    return model->chunk_tokens;
+}
+
+uint64_t tri_model_fingerprint(const struct tri_model *model)
+{
+    return model->fingerprint;
+}
+
+enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens, struct tri_state **out,
+                                struct tri_error *err)
+{
+    return tri_state_open(out, &model->spec, &model->slice, max_tokens, model->budget, err);
+}

@@ -1,0 +1,130 @@
+/*
+ * Inside of the model room: the weights of each layer kind as this rank holds them, the scratch of
+ * one step, and the parts of the forward pass that live in their own files.
+ */
+#ifndef TRI_MODEL_PRIV_H
+#define TRI_MODEL_PRIV_H
+
+#include "experts/experts.h"
+#include "kernels/kernels.h"
+#include "layout/layout.h"
+#include "model/model.h"
+#include "os/pool.h"
+#include "weights/weights.h"
+
+/* H, P are this rank's heads and heads * dim. Matrices are [out][in]. */
+struct tri__kda {
+    struct tri_matrix q, k, v;     /* [P][D] */
+    struct tri_matrix f_a, f_b, b; /* [dim][D], [P][dim], [H][D] */
+    struct tri_matrix g, g_a, g_b; /* [P][D], or [dim][D] and [P][dim] */
+    struct tri_matrix o;           /* [D][P] */
+    float *conv;                   /* [3][P][taps]: q, k, v */
+    float *a, *dt_bias, *o_norm;   /* [H] exp(A_log), [P], [dim] */
+};
+
+struct tri__mla {
+    struct tri_matrix q_a,
+        q_b; /* [q_rank][D], [H*(nope+rope)][q_rank]; without q_rank only q_b, of D */
+    struct tri_matrix kv_a;       /* [rank+rope][D] */
+    struct tri_matrix w_uk, w_uv; /* [H*rank][nope] (transposed per head), [H*v][rank] */
+    struct tri_matrix g, o;       /* [H*v][D], [D][H*v] */
+    float *q_norm, *kv_norm;      /* [q_rank], [rank] */
+};
+
+struct tri__glu {
+    struct tri_matrix gate, up, down; /* [inter][D], [inter][D], [D][inter] */
+};
+
+struct tri__moe {
+    struct tri_matrix router;   /* [E][D] */
+    float *bias;                /* [E] */
+    struct tri_matrix down, up; /* [W][D], [D][W]; unused without a latent */
+    float *norm;                /* [W] or NULL */
+    struct tri__glu shared;
+};
+
+struct tri__layer {
+    struct tri__kda kda; /* one of the two is filled */
+    struct tri__mla mla;
+    struct tri__glu dense; /* one of the two is filled */
+    struct tri__moe moe;
+    float *input_norm, *post_norm; /* [D] */
+    float *attn_mix, *ffn_mix;     /* [D] norm weight * projection weight; NULL without AttnRes */
+    int64_t state_index;           /* among this rank's layers of the same kind */
+};
+
+/* Floats handed out one after another from one block; reset for every phase of a layer. */
+struct tri__arena {
+    float *base;        /* NULL while only measuring */
+    int64_t used, most; /* floats */
+};
+float *tri__take(struct tri__arena *arena, int64_t floats);
+
+struct tri_model {
+    struct tri_spec spec;
+    struct tri_slice slice;
+    const struct tri_kernels *kernels;
+    struct tri_budget *budget;
+    struct tri_pool *pool;
+    struct tri_checkpoint *ckpt;
+    struct tri_experts *experts; /* NULL without MoE layers */
+    struct tri__loader *loader;  /* owns every matrix and vector below */
+    struct tri__layer *layer;    /* [spec.layers] */
+    struct tri_matrix embed, head;
+    float *final_norm, *out_mix;
+    uint64_t fingerprint;
+
+    int64_t chunk_tokens;
+    void *scratch;
+    uint64_t scratch_bytes;
+    /* Rows of the step, [T][D]; bank [blocks][T][D]. */
+    float *prefix, *h, *x, *out, *bank;
+    const float **sources; /* [blocks + 1] for the mix */
+    struct tri__arena arena;
+    int32_t *ids; /* four integer tables of [T * topk], see model_moe.c */
+};
+
+/* One step: its runs and where each run's rows begin. */
+struct tri__step {
+    struct tri_model *m;
+    const struct tri_run *runs;
+    int64_t n_runs;
+    const struct tri_taps *taps;
+    int64_t tokens;
+};
+
+/* model_load.c */
+TRI_MUST_CHECK enum tri_status tri__model_load(struct tri_model *m,
+                                               const struct tri_model_options *options,
+                                               struct tri_error *err);
+void tri__model_unload(struct tri_model *m);
+
+/* model_ops.c: kernels spread over the pool. */
+void tri__matmul(const struct tri_model *m, const struct tri_matrix *w, const float *x,
+                 int64_t x_stride, float *y, int64_t y_stride, int64_t tokens);
+/* The plain case: x [T][w.cols] to y [T][w.rows]. */
+void tri__linear(const struct tri_model *m, const struct tri_matrix *w, const float *x, float *y,
+                 int64_t tokens);
+void tri__rmsnorm(const struct tri_model *m, const struct tri_rmsnorm_args *args, int64_t tokens);
+void tri__mix(const struct tri_model *m, const struct tri_mix_args *args, int64_t tokens);
+/* y = down(act(gate x, up x)), with gate and up taken from the arena. */
+void tri__glu_mlp(struct tri_model *m, const struct tri__glu *w, const float *x, float *y,
+                  int64_t tokens);
+void tri__glu_rows(const struct tri_model *m, const float *gate, const float *up, float *y,
+                   int64_t values);
+void tri__gate_rows(const struct tri_model *m, const float *g, float *y, int64_t values);
+/* Sums a partial result over the tensor ranks. One rank alone: nothing to do. */
+void tri__sum_over_ranks(const struct tri_model *m, float *rows, int64_t values);
+
+/* The sub-layers: normalised rows x [T][D] in, y [T][D] out, summed over ranks. */
+void tri__kda_forward(struct tri__step *s, int64_t layer, const float *x, float *y);
+void tri__mla_forward(struct tri__step *s, int64_t layer, const float *x, float *y);
+TRI_MUST_CHECK enum tri_status tri__moe_forward(struct tri__step *s, int64_t layer, const float *x,
+                                                float *y, struct tri_error *err);
+
+/* Floats of arena each needs for `tokens` rows (the same code that hands them out). */
+int64_t tri__kda_scratch(const struct tri_model *m, int64_t tokens);
+int64_t tri__mla_scratch(const struct tri_model *m, int64_t tokens);
+int64_t tri__moe_scratch(const struct tri_model *m, int64_t tokens);
+
+#endif
