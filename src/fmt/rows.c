@@ -159,15 +159,18 @@ static float group_amax(const float *in, int64_t n)
     return amax;
 }
 
-/* in / scale rounded to nearest even and kept within [lo, hi]; a zero or NaN scale gives 0. */
+/*
+ * in / scale kept within [lo, hi] and rounded to nearest even; a zero or NaN scale gives 0. Adding
+ * 1.5 * 2^23 leaves no bits below the units, so the sum itself rounds: nearbyintf without a call.
+ */
 static int quantum(float in, float scale, int lo, int hi)
 {
     if (!(scale > 0))
         return 0;
-    float q = nearbyintf(in / scale);
-    if (!(q > (float)lo))
-        return lo;
-    return q > (float)hi ? hi : (int)q;
+    float q = in / scale;
+    q = q > (float)lo ? q : (float)lo;
+    q = q < (float)hi ? q : (float)hi;
+    return (int)((q + 0x1.8p23f) - 0x1.8p23f);
 }
 
 static void encode_i8(int8_t *q, void *scales, const float *in, int64_t cols)

@@ -21,6 +21,8 @@ enum {
     TRI_SPEC_MAX_EXPERTS = 65536,
     TRI_SPEC_MAX_TOPK = 1024,
     TRI_SPEC_MAX_CONV = 64,
+    TRI_SPEC_MAX_TENSORS = 1 << 24,   /* of the whole checkpoint; K3 has 497,220 */
+    TRI_SPEC_MAX_PARAMETER_BITS = 56, /* fewer than 2^56 parameters; K3 has 2^41.3 */
     TRI_SPEC_MAX_CONFIG_BYTES = 16 << 20
 };
 
@@ -30,6 +32,12 @@ enum tri_ffn_kind { TRI_FFN_DENSE, TRI_FFN_MOE };
 struct tri_layer_spec {
     uint8_t attn; /* enum tri_attn_kind */
     uint8_t ffn;  /* enum tri_ffn_kind */
+};
+
+/* The vision tower and projector: only what the shapes of their tensors need. */
+struct tri_vision_spec {
+    int64_t layers, hidden, inter, qkv, patch, pos_rows, pos_cols;
+    int64_t merged, text_hidden; /* projector: merged -> merged -> text_hidden */
 };
 
 struct tri_spec {
@@ -59,22 +67,35 @@ struct tri_spec {
     bool latent_norm, renormalize;
     float routed_scale;
     int64_t expert_groups, topk_groups;
+    bool experts_packed; /* config says MXFP4; what is on disk decides (weights) */
 
     float rms_eps;
     bool situ;              /* else SiLU-GLU */
     float situ_beta;        /* 1.0 when absent or 0 */
     float situ_linear_beta; /* 0 = "up" not bounded */
     bool tied_embeddings;
-    bool has_vision;                /* vision_config present: its tensors are expected, not run */
+    bool has_vision; /* vision_config present: its tensors are expected, not run */
+    struct tri_vision_spec vision;
     int64_t bos_id, eos_id, pad_id; /* -1 when absent */
 };
 
-/* Reads MODEL/config.json or a config file itself. Notes tell what was ignored or defaulted. */
+/*
+ * Reads MODEL/config.json, or a config file itself (.gz too). Notes tell what was ignored or
+ * defaulted. Refusals are one line naming key, value and what is allowed: TRI_FORMAT for a value
+ * that makes no sense, TRI_UNSUPPORTED for a feature that this program does not have.
+ */
 TRI_MUST_CHECK enum tri_status tri_spec_load(struct tri_spec *out, const char *config_path,
                                              const struct tri_notes *notes, struct tri_error *err);
 TRI_MUST_CHECK enum tri_status tri_spec_parse(struct tri_spec *out, const char *name,
                                               const char *json, size_t json_bytes,
                                               const struct tri_notes *notes, struct tri_error *err);
+
+/*
+ * A whole text file, gzipped or not, of at most max_bytes (after unpacking); *out ends in NUL and
+ * is freed with tri_free. Here because indexes and configs are kept as .gz.
+ */
+TRI_MUST_CHECK enum tri_status tri_spec_read_text(char **out, size_t *out_bytes, const char *path,
+                                                  size_t max_bytes, struct tri_error *err);
 
 /* Width of an expert's input and output: the latent, or the hidden when there is none. */
 static inline int64_t tri_spec_expert_width(const struct tri_spec *s)
@@ -120,8 +141,9 @@ struct tri_tensor_spec {
 };
 
 /*
- * Calls `each` for every tensor of the checkpoint in the published order of layers; stops at the
- * first non-zero return and gives it back. 497,220 calls for K3: keep it cheap.
+ * Calls `each` for every tensor of the checkpoint: layers in order (as the published shards hold
+ * them), then the model's ends, projector, vision tower; stops at the first non-zero return and
+ * gives it back. 497,220 calls for K3: keep it cheap.
  */
 int tri_spec_tensors(const struct tri_spec *spec,
                      int (*each)(void *arg, const struct tri_tensor_spec *tensor), void *arg);

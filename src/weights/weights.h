@@ -19,11 +19,18 @@
 
 struct tri_checkpoint;
 
+/* Limits of what is read from files. */
+enum {
+    TRI_WEIGHTS_MAX_HEADER_BYTES = 100 * 1000 * 1000, /* the safetensors format's own */
+    TRI_WEIGHTS_MAX_INDEX_BYTES = 512 << 20,          /* K3's has 59.8 MB */
+    TRI_WEIGHTS_MAX_SHARDS = 4096
+};
+
 struct tri_tensor {
-    const char *name; /* without prefix; lives as long as the checkpoint */
-    enum tri_dtype dtype;
-    int32_t rank;
-    int64_t shape[4];
+    const char *name;      /* without prefix; lives as long as the checkpoint */
+    enum tri_dtype dtype;  /* TRI_DTYPES: legal in the format, but nothing here computes with it */
+    int32_t rank;          /* up to 16; a rank over 4 matches nothing that is expected */
+    int64_t shape[4];      /* dimensions beyond the rank are 1 */
     int32_t shard;         /* index into the checkpoint's files */
     uint64_t offset_bytes; /* from the start of that file */
     uint64_t bytes;
@@ -32,7 +39,11 @@ struct tri_tensor {
 /*
  * Opens the folder and checks it against `spec`: every tensor present with the expected shape; a
  * dtype that differs but can be read (F32, F16, BF16 trunk; plain experts) is a note. Extra tensors
- * are a note. Fails naming file and tensor. `threads` parse headers in parallel (0 = all CPUs).
+ * are a note. Shapes agree when they do after dimensions of 1 are dropped ([1,D] and [D],
+ * [C,1,K] and [C,K]); dt_bias may be [H,D] or flat, A_log may have any length from the number of
+ * heads up. Experts are packed or plain as the first one on disk is. An index whose total_size is
+ * wrong, and a set model-*-of-*.safetensors without an index, are notes. Fails naming file and
+ * tensor. `threads` parse headers in parallel (0 = all CPUs).
  * Vision tensors, if absent, are a note: text-only re-uploads exist.
  */
 TRI_MUST_CHECK enum tri_status tri_checkpoint_open(struct tri_checkpoint **out, const char *folder,
