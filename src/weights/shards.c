@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/mem.h"
-#include "os/parallel.h"
+#include "os/pool.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define LONE_NAME  "model.safetensors"
@@ -120,22 +120,26 @@ struct reading {
     struct tri_error *errors; /* one a shard, so that the lowest failing shard is told */
 };
 
-static void read_piece(void *arg, size_t i)
+static void read_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     struct reading *r = arg;
-    struct tri__weights_shard *shard = &r->c->shards[i];
-    if (read_header(shard, (int32_t)i, &r->errors[i]) == TRI_OK)
-        r->errors[i].status = TRI_OK;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        if (read_header(&r->c->shards[i], (int32_t)i, &r->errors[i]) == TRI_OK)
+            r->errors[i].status = TRI_OK;
 }
 
 static enum tri_status read_headers(struct tri_checkpoint *c, int threads, struct tri_error *err)
 {
+    struct tri_pool *pool = NULL;
     struct reading r = { c, tri_calloc(c->shard_count, sizeof *r.errors) };
     if (!r.errors)
         return tri_fail(err, TRI_NOMEM, "%s: no memory to open %zu files", c->folder,
                         c->shard_count);
-    tri_parallel(threads, c->shard_count, read_piece, &r);
-    enum tri_status st = TRI_OK;
+    enum tri_status st = tri_pool_open(&pool, threads, err);
+    if (!st)
+        tri_pool_for(pool, (int64_t)c->shard_count, 1, read_piece, &r);
+    tri_pool_close(pool);
     for (size_t i = 0; i < c->shard_count && !st; i++)
         if (r.errors[i].status) {
             st = r.errors[i].status;
