@@ -161,8 +161,8 @@ static void choose(struct tri_sequence *s, const float *logits, struct tri_step_
     s->active = event->end == TRI_END_NONE;
 }
 
-/* One sequence after a forward pass that ended with `st`. */
-static void settle(struct tri_engine *e, int64_t i, enum tri_status st)
+/* One sequence after a forward pass. */
+static void settle(struct tri_engine *e, int64_t i)
 {
     struct tri_sequence *s = e->order[i];
     const struct tri_run *run = &e->runs[i];
@@ -177,9 +177,7 @@ static void settle(struct tri_engine *e, int64_t i, enum tri_status st)
         end_with_error(s, event);
         return;
     }
-    /* A neighbour's NaN may have cost this sequence its state; then it simply starts over. */
-    bool computed = st == TRI_OK || tri_state_tokens(s->state) > 0;
-    if (run->logits && computed)
+    if (run->logits)
         choose(s, run->logits, event);
 }
 
@@ -204,7 +202,7 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
         return st;
     }
     for (int64_t i = 0; i < to.n; i++)
-        settle(e, i, st);
+        settle(e, i);
     e->counters.sample_ns += now_ns() - end;
     *events = e->events;
     *n_events = to.n;

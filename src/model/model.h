@@ -72,7 +72,8 @@ struct tri_taps {
  * One step over all runs. The sum of n_tokens may not exceed chunk_tokens; ids must be below
  * vocab; each state needs room (TRI_LIMIT otherwise, before anything is changed). On failure
  * after that the states of these runs are cleared: they could hold half a step. NaN or Inf in
- * asked-for logits is TRI_NUMERIC naming the run.
+ * asked-for logits is TRI_NUMERIC naming the first such run; the step is complete nevertheless
+ * (all logits written, all states advanced), so that the other runs can go on.
  */
 TRI_MUST_CHECK enum tri_status tri_model_forward(struct tri_model *model,
                                                  const struct tri_run *runs, int64_t n_runs,

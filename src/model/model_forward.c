@@ -146,6 +146,7 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
 {
     struct tri_model *m = s->m;
     int64_t row = 0, width = m->spec.hidden, vocab = m->spec.vocab;
+    enum tri_status st = TRI_OK;
     mix(s, banked, m->out_mix);
     normalise(s, m->final_norm);
     for (int64_t i = 0; i < s->n_runs; i++) {
@@ -154,13 +155,12 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
         if (n > 0) {
             tri__matmul(m, &m->head, m->x + (row + r->first_logits) * width, width, r->logits,
                         vocab, n);
-            enum tri_status st = check_finite(r->logits, n * vocab, i, err);
-            if (st)
-                return st;
+            enum tri_status bad = check_finite(r->logits, n * vocab, i, err);
+            st = st ? st : bad;
         }
         row += r->n_tokens;
     }
-    return TRI_OK;
+    return st;
 }
 
 enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run *runs,
@@ -178,7 +178,7 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
     if (!st)
         st = head(&s, banked, err);
     for (int64_t i = 0; i < n_runs; i++) {
-        if (st)
+        if (st && st != TRI_NUMERIC) /* a step that ended in NaN is no half step */
             tri_state_clear(runs[i].state);
         else
             tri_state_advance(runs[i].state, runs[i].n_tokens);

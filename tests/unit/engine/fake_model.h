@@ -22,7 +22,6 @@ struct tri_model {
     struct tri_spec spec;
     int64_t chunk_tokens;
     int64_t poison;       /* NaN logits right after this token id; -1: never */
-    bool poison_clears;   /* and the states of the whole step are lost */
     enum tri_status fail; /* returned by the next forward */
     int64_t calls, rows_last, runs_last, rows[256]; /* rows[i]: of the i-th call */
 };
@@ -142,7 +141,7 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
         runs[i].logits[5] = NAN;
         st = tri_fail(err, TRI_NUMERIC, "NaN in run %d", (int)i);
     }
-    if (st == TRI_IO || (st == TRI_NUMERIC && model->poison_clears))
+    if (st == TRI_IO)
         for (int64_t i = 0; i < n_runs; i++)
             tri_state_clear(runs[i].state);
     model->rows[model->calls++ % 256] = rows;

@@ -330,44 +330,41 @@ static void saved_and_loaded_goes_on_alike(void **state)
 static void nan_ends_only_its_own_sequence(void **state)
 {
     (void)state;
-    for (int clears = 0; clears < 2; clears++) {
-        struct rig rig;
-        rig_up(&rig, 64, 2);
-        struct tri_sequence *good = sequence(&rig, 100), *bad = sequence(&rig, 100);
-        rig.model.poison = 95; /* never in a prompt but this one */
-        rig.model.poison_clears = clears;
-        int32_t last = 95;
-        struct tri_generate how = greedy(30);
-        const struct tri_logit_bias ban = { 95, -INFINITY };
-        how.bias = &ban;
-        how.n_bias = 1;
-        prompt(good, 10, 1);
-        start(good, how);
-        assert_int_equal(tri_sequence_prompt(bad, &last, 1, NULL, NULL), TRI_OK);
-        start(bad, how);
-        const struct tri_step_event *events = NULL;
-        int64_t n = 0;
-        assert_int_equal(tri_engine_step(rig.engine, &events, &n, NULL), TRI_OK);
-        assert_int_equal(n, 2);
-        assert_int_equal(events[1].end, TRI_END_ERROR);
-        assert_int_equal(events[1].token, -1);
-        assert_int_equal(events[1].error->status, TRI_NUMERIC);
-        assert_false(tri_sequence_active(bad));
-        run(&rig, good);
-        int64_t held = 0;
-        tri_sequence_tokens(good, &held);
-        assert_int_equal(held, 40);
-        struct tri_engine_counters seen;
-        tri_engine_count(rig.engine, &seen);
-        assert_int_equal(seen.numeric_failures, 1);
-        rig.model.poison = -1; /* the slot is usable again */
-        start(bad, greedy(3));
-        assert_int_equal(run(&rig, bad), TRI_END_LENGTH);
-        assert_greedy(bad, 1);
-        tri_sequence_close(good);
-        tri_sequence_close(bad);
-        rig_down(&rig);
-    }
+    struct rig rig;
+    rig_up(&rig, 64, 2);
+    struct tri_sequence *good = sequence(&rig, 100), *bad = sequence(&rig, 100);
+    rig.model.poison = 95; /* never in a prompt but this one */
+    int32_t last = 95;
+    struct tri_generate how = greedy(30);
+    const struct tri_logit_bias ban = { 95, -INFINITY };
+    how.bias = &ban;
+    how.n_bias = 1;
+    prompt(good, 10, 1);
+    start(good, how);
+    assert_int_equal(tri_sequence_prompt(bad, &last, 1, NULL, NULL), TRI_OK);
+    start(bad, how);
+    const struct tri_step_event *events = NULL;
+    int64_t n = 0;
+    assert_int_equal(tri_engine_step(rig.engine, &events, &n, NULL), TRI_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(events[1].end, TRI_END_ERROR);
+    assert_int_equal(events[1].token, -1);
+    assert_int_equal(events[1].error->status, TRI_NUMERIC);
+    assert_false(tri_sequence_active(bad));
+    run(&rig, good);
+    int64_t held = 0;
+    tri_sequence_tokens(good, &held);
+    assert_int_equal(held, 40);
+    struct tri_engine_counters seen;
+    tri_engine_count(rig.engine, &seen);
+    assert_int_equal(seen.numeric_failures, 1);
+    rig.model.poison = -1; /* the slot is usable again */
+    start(bad, greedy(3));
+    assert_int_equal(run(&rig, bad), TRI_END_LENGTH);
+    assert_greedy(bad, 1);
+    tri_sequence_close(good);
+    tri_sequence_close(bad);
+    rig_down(&rig);
 }
 
 static void a_failed_step_is_told_and_can_be_repeated(void **state)

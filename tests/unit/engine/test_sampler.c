@@ -302,7 +302,7 @@ static void huge_logits_do_not_overflow(void **state)
     assert_int_equal(pick_one(&how, NULL, 0), 5);
 }
 
-/* 100,000 draws of a six-way distribution: chi-square with 5 degrees of freedom is below 20.5
+/* 40,000 draws of a six-way distribution: chi-square with 5 degrees of freedom is below 20.5
  * with probability 0.999; the seed is fixed, so this cannot flicker. */
 static void draws_follow_the_distribution(void **state)
 {
@@ -317,7 +317,7 @@ static void draws_follow_the_distribution(void **state)
     struct tri_sampling how = tri_sampling_default();
     how.seed = 42;
     long seen[6] = { 0 };
-    enum { DRAWS = 100000 };
+    enum { DRAWS = 40000 };
     for (int i = 0; i < DRAWS; i++) {
         struct tri__engine_pick pick = {
             .logits = logits, .how = &how, .marks = marks, .position = (uint64_t)i
