@@ -1,0 +1,384 @@
+/*
+ * trireme logits: raw logits of given token ids, for comparing engines. One JSON line per position
+ * on stdout; raw float32 files on request.
+ */
+#include "cli/cli.h"
+
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "cli/model_flags.h"
+
+enum { KEY_TOKENS = 0x200, KEY_TOKENS_FILE, KEY_OUT, KEY_RESIDUAL, KEY_ROUTES };
+enum { TOP = 5, MAX_TOKENS_FILE_BYTES = 64 << 20 };
+
+struct logits_args {
+    struct tri_model_flags flags;
+    const char *tokens, *tokens_file, *out, *residual;
+    bool routes;
+};
+
+struct ids {
+    int32_t *id;
+    int64_t n, cap;
+};
+
+static const struct argp_option options[] = {
+    { "tokens", KEY_TOKENS, "IDS", 0, "Token ids apart by commas or blanks", 0 },
+    { "tokens-file", KEY_TOKENS_FILE, "FILE", 0,
+      "File of ids: apart by commas or blanks, a JSON array, or an object with \"tokens\"", 0 },
+    { "out", KEY_OUT, "FILE", 0, "Write logits as raw float32 [tokens][vocab]", 0 },
+    { "residual", KEY_RESIDUAL, "FILE", 0,
+      "Write the residual stream after each layer as raw float32 [tokens][layers][hidden]", 0 },
+    { "routes", KEY_ROUTES, 0, 0, "Add the routed experts and their weights to each line", 0 },
+    { 0 }
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct logits_args *a = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->flags;
+        return 0;
+    case KEY_TOKENS:
+        a->tokens = arg;
+        return 0;
+    case KEY_TOKENS_FILE:
+        a->tokens_file = arg;
+        return 0;
+    case KEY_OUT:
+        a->out = arg;
+        return 0;
+    case KEY_RESIDUAL:
+        a->residual = arg;
+        return 0;
+    case KEY_ROUTES:
+        a->routes = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num > 0)
+            argp_error(state, "one model folder, then options; '%s' is too many", arg);
+        a->flags.model = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!a->tokens == !a->tokens_file)
+            argp_error(state, "give the ids by one of --tokens and --tokens-file");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = { { &tri_model_flags_argp, 0, "Model:", 10 }, { 0 } };
+static const struct argp logits_argp = {
+    options,
+    parse,
+    "[MODEL]",
+    "Prints one JSON line per position: {\"pos\",\"token\",\"argmax\",\"margin\",\"top\"}.\v"
+    "Examples:\n  trireme logits model/ --tokens 5,7,9\n"
+    "  trireme logits model/ --tokens-file ids.json --out logits.f32 --chunk 64",
+    children,
+    NULL,
+    NULL
+};
+
+static enum tri_status add_id(struct ids *ids, long long id, const char *name,
+                              struct tri_error *err)
+{
+    if (id < 0 || id > INT32_MAX)
+        return tri_fail(err, TRI_FORMAT, "%s: %lld is no token id", name, id);
+    if (ids->n == ids->cap) {
+        ids->cap = ids->cap ? ids->cap * 2 : 64;
+        int32_t *more = tri_realloc(ids->id, (size_t)ids->cap * sizeof *more);
+        if (!more)
+            return tri_fail(err, TRI_NOMEM, "%s: no memory for its ids", name);
+        ids->id = more;
+    }
+    ids->id[ids->n++] = (int32_t)id;
+    return TRI_OK;
+}
+
+static enum tri_status ids_of_words(struct ids *ids, const char *name, const char *text,
+                                    struct tri_error *err)
+{
+    for (;;) {
+        text += strspn(text, " \t\r\n,");
+        if (!*text)
+            return TRI_OK;
+        char *end = NULL;
+        errno = 0;
+        long long id = strtoll(text, &end, 10);
+        if (end == text || errno || (*end && !strchr(" \t\r\n,", *end))) {
+            char safe[40];
+            return tri_fail(err, TRI_FORMAT, "%s: '%s' is no token id", name,
+                            tri_printable(safe, sizeof safe, text, strnlen(text, 20)));
+        }
+        enum tri_status st = add_id(ids, id, name, err);
+        if (st)
+            return st;
+        text = end;
+    }
+}
+
+static enum tri_status ids_of_json(struct ids *ids, const char *name, const char *text,
+                                   size_t bytes, struct tri_error *err)
+{
+    json_t *json = NULL;
+    enum tri_status st = tri_json_parse(&json, name, text, bytes, MAX_TOKENS_FILE_BYTES, err);
+    if (st)
+        return st;
+    json_t *list = json_is_object(json) ? json_object_get(json, "tokens") : json, *item;
+    size_t i;
+    if (!json_is_array(list))
+        st = tri_fail(err, TRI_FORMAT, "%s: a JSON array of ids, or an object with \"tokens\"",
+                      name);
+    json_array_foreach(list, i, item)
+    {
+        if (!st && !json_is_integer(item))
+            st = tri_fail(err, TRI_FORMAT, "%s: item %zu of the ids is no integer", name, i);
+        if (!st)
+            st = add_id(ids, json_integer_value(item), name, err);
+    }
+    json_decref(json);
+    return st;
+}
+
+static enum tri_status read_ids(struct ids *ids, const struct logits_args *a, struct tri_error *err)
+{
+    const char *name = a->tokens ? "--tokens" : a->tokens_file;
+    char *text = NULL;
+    size_t bytes = 0;
+    enum tri_status st = TRI_OK;
+    if (a->tokens)
+        st = ids_of_words(ids, name, a->tokens, err);
+    else
+        st = tri_read_file(&text, &bytes, name, MAX_TOKENS_FILE_BYTES, err);
+    if (text) {
+        size_t blank = strspn(text, " \t\r\n");
+        if (text[blank] == '[' || text[blank] == '{')
+            st = ids_of_json(ids, name, text, bytes, err);
+        else if (strlen(text) != bytes)
+            st = tri_fail(err, TRI_FORMAT, "%s: holds a NUL byte; ids are text", name);
+        else
+            st = ids_of_words(ids, name, text, err);
+        tri_free(text);
+    }
+    if (!st && ids->n == 0)
+        st = tri_fail(err, TRI_FORMAT, "%s: no token ids", name);
+    return st;
+}
+
+/* What the taps of one step leave behind, for printing and the residual file. */
+struct trace {
+    int64_t layers, hidden, first_moe, topk;
+    float *residual;  /* [chunk][layers][hidden] or NULL */
+    int32_t *experts; /* [chunk][layers][topk] or NULL */
+    float *weights;
+    bool *routed; /* [layers] */
+};
+
+static void keep_residual(void *arg, int64_t layer, const float *rows, int64_t n_rows,
+                          int64_t hidden)
+{
+    struct trace *t = arg;
+    for (int64_t i = 0; i < n_rows; i++)
+        memcpy(t->residual + (i * t->layers + layer) * hidden, rows + i * hidden,
+               (size_t)hidden * sizeof *rows);
+}
+
+static void keep_routes(void *arg, int64_t layer, const int32_t *experts, const float *weights,
+                        int64_t n_rows, int64_t topk)
+{
+    struct trace *t = arg;
+    t->routed[layer] = true;
+    for (int64_t i = 0; i < n_rows; i++) {
+        int64_t at = (i * t->layers + layer) * topk;
+        memcpy(t->experts + at, experts + i * topk, (size_t)topk * sizeof *experts);
+        memcpy(t->weights + at, weights + i * topk, (size_t)topk * sizeof *weights);
+    }
+}
+
+/* The TOP largest, best first, ties to the lower id. */
+static int find_top(const float *logits, int64_t vocab, int64_t top[TOP])
+{
+    int n = 0;
+    for (int64_t v = 0; v < vocab; v++) {
+        int at = n;
+        while (at > 0 && logits[v] > logits[top[at - 1]])
+            at--;
+        if (at == TOP)
+            continue;
+        n += n < TOP;
+        memmove(top + at + 1, top + at, (size_t)(n - 1 - at) * sizeof *top);
+        top[at] = v;
+    }
+    return n;
+}
+
+static void print_routes(const struct trace *t, int64_t row)
+{
+    const char *comma = "";
+    printf(",\"routes\":[");
+    for (int64_t l = 0; l < t->layers; l++) {
+        int64_t at = (row * t->layers + l) * t->topk;
+        if (!t->routed[l])
+            continue;
+        printf("%s{\"layer\":%" PRId64 ",\"experts\":[", comma, l);
+        for (int64_t i = 0; i < t->topk; i++)
+            printf("%s%d", i ? "," : "", t->experts[at + i]);
+        printf("],\"weights\":[");
+        for (int64_t i = 0; i < t->topk; i++)
+            printf("%s%.9g", i ? "," : "", (double)t->weights[at + i]);
+        printf("]}");
+        comma = ",";
+    }
+    printf("]");
+}
+
+static void print_position(int64_t pos, int32_t token, const float *logits, int64_t vocab,
+                           const struct trace *routes, int64_t row)
+{
+    int64_t top[TOP + 1];
+    int n = find_top(logits, vocab, top);
+    double margin = n > 1 ? (double)logits[top[0]] - (double)logits[top[1]] : 0;
+    printf("{\"pos\":%" PRId64 ",\"token\":%d,\"argmax\":%" PRId64 ",\"margin\":%.9g,\"top\":[",
+           pos, token, top[0], margin);
+    for (int i = 0; i < n; i++)
+        printf("%s[%" PRId64 ",%.9g]", i ? "," : "", top[i], (double)logits[top[i]]);
+    printf("]");
+    if (routes)
+        print_routes(routes, row);
+    printf("}\n");
+}
+
+/* Everything one invocation holds; NULL parts were not asked for. */
+struct work {
+    struct tri_opened opened;
+    struct tri_state *state;
+    struct ids ids;
+    float *logits; /* [chunk][vocab] */
+    struct trace trace;
+    FILE *out, *residual;
+};
+
+static enum tri_status write_rows(FILE *f, const char *path, const float *rows, int64_t n,
+                                  struct tri_error *err)
+{
+    if (!f || fwrite(rows, sizeof *rows, (size_t)n, f) == (size_t)n)
+        return TRI_OK;
+    return tri_fail_errno(err, TRI_IO, errno, "cannot write %s", path);
+}
+
+static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
+                                  struct tri_error *err)
+{
+    struct tri_model *model = w->opened.model;
+    const struct tri_spec *spec = tri_model_spec(model);
+    int64_t chunk = tri_model_chunk_tokens(model);
+    struct tri_taps taps = { a->residual ? keep_residual : NULL, a->routes ? keep_routes : NULL,
+                             &w->trace };
+    for (int64_t pos = 0; pos < w->ids.n; pos += chunk) {
+        int64_t n = w->ids.n - pos < chunk ? w->ids.n - pos : chunk;
+        struct tri_run run = { w->state, w->ids.id + pos, n, 0, w->logits };
+        enum tri_status st = tri_model_forward(model, &run, 1, &taps, err);
+        if (!st)
+            st = write_rows(w->out, a->out, w->logits, n * spec->vocab, err);
+        if (!st)
+            st = write_rows(w->residual, a->residual, w->trace.residual,
+                            n * spec->layers * spec->hidden, err);
+        if (st)
+            return st;
+        for (int64_t i = 0; i < n; i++)
+            print_position(pos + i, w->ids.id[pos + i], w->logits + i * spec->vocab, spec->vocab,
+                           a->routes ? &w->trace : NULL, i);
+    }
+    return TRI_OK;
+}
+
+static enum tri_status open_file(FILE **out, const char *path, struct tri_error *err)
+{
+    if (!path)
+        return TRI_OK;
+    *out = fopen(path, "wb");
+    return *out ? TRI_OK : tri_fail_errno(err, TRI_IO, errno, "cannot create %s", path);
+}
+
+static enum tri_status close_file(FILE *f, const char *path, struct tri_error *err)
+{
+    if (f && fclose(f))
+        return tri_fail_errno(err, TRI_IO, errno, "cannot write %s", path);
+    return TRI_OK;
+}
+
+static enum tri_status open_work(struct work *w, const struct logits_args *a, struct tri_error *err)
+{
+    enum tri_status st = read_ids(&w->ids, a, err);
+    if (!st)
+        st = tri_flags_open(&w->opened, &a->flags, err);
+    if (st)
+        return st;
+    const struct tri_spec *spec = tri_model_spec(w->opened.model);
+    size_t chunk = (size_t)tri_model_chunk_tokens(w->opened.model);
+    size_t layers = (size_t)spec->layers, topk = (size_t)(spec->topk ? spec->topk : 1);
+    if ((size_t)w->ids.n < chunk)
+        chunk = (size_t)w->ids.n;
+    w->trace = (struct trace){ .layers = spec->layers, .hidden = spec->hidden, .topk = spec->topk };
+    w->logits = tri_calloc(chunk * (size_t)spec->vocab, sizeof *w->logits);
+    w->trace.routed = tri_calloc(layers, sizeof(bool));
+    int ok = w->logits && w->trace.routed;
+    if (a->residual) {
+        w->trace.residual = tri_calloc(chunk * layers * (size_t)spec->hidden, sizeof(float));
+        ok = ok && w->trace.residual;
+    }
+    if (a->routes) {
+        w->trace.experts = tri_calloc(chunk * layers * topk, sizeof(int32_t));
+        w->trace.weights = tri_calloc(chunk * layers * topk, sizeof(float));
+        ok = ok && w->trace.experts && w->trace.weights;
+    }
+    if (!ok)
+        return tri_fail(err, TRI_NOMEM, "no memory for the outputs of a chunk; try --chunk 16");
+    st = tri_model_state(w->opened.model, w->ids.n, &w->state, err);
+    if (!st)
+        st = open_file(&w->out, a->out, err);
+    if (!st)
+        st = open_file(&w->residual, a->residual, err);
+    return st;
+}
+
+static void close_work(struct work *w)
+{
+    tri_free(w->ids.id);
+    tri_free(w->logits);
+    tri_free(w->trace.residual);
+    tri_free(w->trace.experts);
+    tri_free(w->trace.weights);
+    tri_free(w->trace.routed);
+    tri_state_close(w->state);
+    tri_flags_close(&w->opened);
+}
+
+int tri_cmd_logits(int argc, char **argv)
+{
+    struct logits_args a = { .flags.quiet = false };
+    struct tri_error err = { 0 };
+    struct work w = { 0 };
+    argp_err_exit_status = TRI_EXIT_USAGE;
+    if (argp_parse(&logits_argp, argc, argv, 0, NULL, &a))
+        return TRI_EXIT_USAGE;
+    enum tri_status st = open_work(&w, &a, &err);
+    if (!st)
+        st = run_chunks(&w, &a, &err);
+    enum tri_status closed = close_file(w.out, a.out, &err);
+    if (!closed)
+        closed = close_file(w.residual, a.residual, &err);
+    close_work(&w);
+    if (!st && !closed && (fflush(stdout) || ferror(stdout)))
+        st = tri_fail_errno(&err, TRI_IO, errno, "cannot write to standard output");
+    return st || closed ? tri_cli_fail(&err) : TRI_EXIT_OK;
+}

@@ -1,0 +1,44 @@
+/*
+ * The options that every command which runs a model shares (--ram, --trunk, --threads, --chunk,
+ * --layers, -m), as an argp child, and opening the model they describe with a progress line.
+ */
+#ifndef TRI_CLI_MODEL_FLAGS_H
+#define TRI_CLI_MODEL_FLAGS_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include "base/mem.h"
+#include "model/model.h"
+
+struct tri_model_flags {
+    const char *model;  /* -m, or a positional the command chose; NULL: the nano model */
+    uint64_t ram_bytes; /* 0: from free memory and cgroup */
+    bool quiet;         /* no progress, no notes */
+    struct tri_model_options options;
+};
+
+/* Child parser; its input is a struct tri_model_flags set to zero. */
+extern const struct argp tri_model_flags_argp;
+
+struct tri_opened {
+    struct tri_budget *budget;
+    struct tri_model *model;
+    char folder[4096];
+    double load_s;
+};
+
+/* Resolves the folder, opens budget and model; progress on a terminal's stderr. */
+TRI_MUST_CHECK enum tri_status
+tri_flags_open(struct tri_opened *out, const struct tri_model_flags *flags, struct tri_error *err);
+void tri_flags_close(struct tri_opened *opened);
+
+/* "20G", "512M", "1.5T", "4096": binary units, whole bytes. False when it is no size or overflows.
+ */
+bool tri_parse_size(const char *text, uint64_t *bytes);
+/* A whole decimal number within [least, most]. */
+bool tri_parse_int(const char *text, int64_t least, int64_t most, int64_t *out);
+/* Prints bytes as "1.5 GiB" into `out` (at least 32 bytes); returns out. */
+const char *tri_size_text(char *out, uint64_t bytes);
+double tri_now_s(void); /* monotonic */
+
+#endif
