@@ -136,7 +136,10 @@ static enum tri_status read_headers(struct tri_checkpoint *c, int threads, struc
     if (!r.errors)
         return tri_fail(err, TRI_NOMEM, "%s: no memory to open %zu files", c->folder,
                         c->shard_count);
-    enum tri_status st = tri_pool_open(&pool, threads, err);
+    int want = threads > 0 ? threads : tri_cpu_count();
+    if ((size_t)want > c->shard_count)
+        want = (int)c->shard_count;
+    enum tri_status st = tri_pool_open(&pool, want, err);
     if (!st)
         tri_pool_for(pool, (int64_t)c->shard_count, 1, read_piece, &r);
     tri_pool_close(pool);

@@ -1,0 +1,63 @@
+/* `trireme info` without a model: this build, this machine, which kernels run. */
+#include "cli/info.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "cli/cli.h"
+#include "cli/human.h"
+#include "kernels/kernels.h"
+#include "os/host.h"
+
+static const char *compiler(void)
+{
+#if defined(__clang__)
+    return "clang " __clang_version__;
+#elif defined(__GNUC__)
+    return "gcc " __VERSION__;
+#else
+    return "unknown";
+#endif
+}
+
+static int machine_json(const struct tri_host *h)
+{
+    json_t *kernels = json_array();
+    const struct tri_kernel_name *k = NULL;
+    for (int i = 0; (k = tri_kernels_list(i)) != NULL; i++)
+        json_array_append_new(
+            kernels, json_pack("{s:s, s:s}", "operation", k->operation, "variant", k->variant));
+    json_t *machine = json_pack(
+        "{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I}", "cpu", h->cpu, "kernel", h->kernel, "cpus",
+        h->cpus, "cpus_online", h->cpus_online, "memory_bytes", (json_int_t)h->memory_bytes,
+        "memory_free_bytes", (json_int_t)h->memory_free_bytes, "cgroup_limit_bytes",
+        (json_int_t)h->cgroup_limit_bytes, "cgroup_used_bytes", (json_int_t)h->cgroup_used_bytes);
+    return tri_info_print_json(json_pack("{s:s, s:s, s:o, s:o}", "version", TRI_VERSION, "compiler",
+                                         compiler(), "machine", machine, "kernels", kernels));
+}
+
+int tri_info_machine(const struct tri_info_request *request)
+{
+    struct tri_host h;
+    char a[TRI_HUMAN_BYTES], b[TRI_HUMAN_BYTES];
+    tri_host_read(&h);
+    if (request->json)
+        return machine_json(&h);
+    printf("trireme   %s, built with %s\n", TRI_VERSION, compiler());
+    printf("cpu       %s, %d of %d CPUs usable here\n", h.cpu[0] ? h.cpu : "unknown", h.cpus,
+           h.cpus_online);
+    printf("memory    %s, %s free\n", tri_human_bytes(a, h.memory_bytes),
+           tri_human_bytes(b, h.memory_free_bytes));
+    if (h.cgroup_limit_bytes)
+        printf("container at most %s, %s in use\n", tri_human_bytes(a, h.cgroup_limit_bytes),
+               tri_human_bytes(b, h.cgroup_used_bytes));
+    printf("system    %s\n", h.kernel);
+    printf("kernels  ");
+    for (int i = 0;; i++) {
+        const struct tri_kernel_name *k = tri_kernels_list(i);
+        if (!k)
+            break;
+        printf(" %s=%s", k->operation, k->variant);
+    }
+    printf("\n");
+    return TRI_EXIT_OK;
+}
