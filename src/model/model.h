@@ -47,6 +47,38 @@ int64_t tri_model_chunk_tokens(const struct tri_model *model);
 /* Names the weights and shapes (config and shard headers hashed): states of other models differ. */
 uint64_t tri_model_fingerprint(const struct tri_model *model);
 
+/* What a step is busy with. Every nanosecond of a step belongs to exactly one part. */
+#define TRI_TIME_MAP(X)                                                                            \
+    X(EMBED, "embedding")                                                                          \
+    X(MIX, "AttnRes mix and norms")                                                                \
+    X(KDA, "KDA attention")                                                                        \
+    X(MLA, "MLA attention")                                                                        \
+    X(DENSE, "dense MLP")                                                                          \
+    X(ROUTER, "router")                                                                            \
+    X(LATENT, "latent down and up")                                                                \
+    X(WAIT, "waiting for experts")                                                                 \
+    X(EXPERTS, "routed experts")                                                                   \
+    X(SHARED, "shared experts")                                                                    \
+    X(HEAD, "lm_head")                                                                             \
+    X(OTHER, "other")
+
+enum tri_time {
+#define TRI_TIME_ENUM(name, text) TRI_TIME_##name,
+    TRI_TIME_MAP(TRI_TIME_ENUM)
+#undef TRI_TIME_ENUM
+        TRI_TIMES
+};
+
+const char *tri_time_name(enum tri_time part);
+
+struct tri_profile {
+    uint64_t ns[TRI_TIMES]; /* wall time on the calling thread, added up over steps */
+    uint64_t steps;
+};
+
+/* From now on steps add to *profile (the caller's, zeroed by it); NULL: measure nothing. */
+void tri_model_profile(struct tri_model *model, struct tri_profile *profile);
+
 /* An empty sequence for this model. */
 TRI_MUST_CHECK enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens,
                                                struct tri_state **out, struct tri_error *err);

@@ -104,21 +104,25 @@ static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *ba
     int64_t block = m->spec.attn_res_block, width = m->spec.hidden;
     bool opens = block > 0 && index % block == 0;
 
+    tri__time(m, TRI_TIME_MIX);
     mix(s, *banked, layer->attn_mix);
     if (opens) /* the raw prefix is banked, not the mixed h, and the running sum starts anew */
         memcpy(m->bank + (*banked)++ * m->chunk_tokens * width, m->prefix,
                (size_t)(s->tokens * width) * sizeof *m->bank);
     normalise(s, layer->input_norm);
+    tri__time(m, m->spec.layer[index].attn == TRI_ATTN_KDA ? TRI_TIME_KDA : TRI_TIME_MLA);
     if (m->spec.layer[index].attn == TRI_ATTN_KDA)
         tri__kda_forward(s, index, m->x, m->out);
     else
         tri__mla_forward(s, index, m->x, m->out);
+    tri__time(m, TRI_TIME_MIX);
     add_to_prefix(s, opens);
 
     mix(s, *banked, layer->ffn_mix);
     normalise(s, layer->post_norm);
     if (m->spec.layer[index].ffn == TRI_FFN_DENSE) {
         m->arena.used = 0;
+        tri__time(m, TRI_TIME_DENSE);
         tri__glu_mlp(m, &layer->dense, m->x, m->out, s->tokens);
         tri__sum_over_ranks(m, m->out, s->tokens * width);
     } else {
@@ -126,6 +130,7 @@ static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *ba
         if (st)
             return st;
     }
+    tri__time(m, TRI_TIME_MIX);
     add_to_prefix(s, false);
     if (s->taps && s->taps->residual)
         s->taps->residual(s->taps->arg, index, m->prefix, s->tokens, width);
@@ -147,8 +152,10 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
     struct tri_model *m = s->m;
     int64_t row = 0, width = m->spec.hidden, vocab = m->spec.vocab;
     enum tri_status st = TRI_OK;
+    tri__time(m, TRI_TIME_MIX);
     mix(s, banked, m->out_mix);
     normalise(s, m->final_norm);
+    tri__time(m, TRI_TIME_HEAD);
     for (int64_t i = 0; i < s->n_runs; i++) {
         const struct tri_run *r = &s->runs[i];
         int64_t n = r->logits ? r->n_tokens - r->first_logits : 0;
@@ -172,11 +179,13 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
     enum tri_status st = check_runs(model, runs, n_runs, &s.tokens, err);
     if (st)
         return st;
+    tri__time(model, TRI_TIME_EMBED);
     embed(&s);
     for (int64_t l = 0; l < model->spec.layers && !st; l++)
         st = run_layer(&s, l, &banked, err);
     if (!st)
         st = head(&s, banked, err);
+    tri__time_end(model);
     for (int64_t i = 0; i < n_runs; i++) {
         if (st && st != TRI_NUMERIC) /* a step that ended in NaN is no half step */
             tri_state_clear(runs[i].state);

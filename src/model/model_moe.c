@@ -127,9 +127,11 @@ static enum tri_status run_experts(struct tri_model *m, int64_t layer, const str
     struct tri_expert_view views[LEASE_MOST];
     for (int64_t i = 0; i < g->n; i += LEASE_MOST) {
         int64_t n = g->n - i < LEASE_MOST ? g->n - i : LEASE_MOST;
+        tri__time(m, TRI_TIME_WAIT);
         enum tri_status st = tri_experts_lease(m->experts, layer, g->expert + i, n, views, err);
         if (st)
             return st;
+        tri__time(m, TRI_TIME_EXPERTS);
         struct expert_loop l = { m, s, g, views, i };
         tri_pool_for(m->pool, n, 1, expert_piece, &l);
         tri_experts_release(m->experts, layer, g->expert + i, n);
@@ -188,13 +190,16 @@ enum tri_status tri__moe_forward(struct tri__step *step, int64_t layer, const fl
     m->arena.used = 0;
     take_scratch(m, &m->arena, tokens, &s);
 
+    tri__time(m, TRI_TIME_ROUTER);
     route(step, layer, x, &s, g.chosen);
     group_pairs(m, &g, tokens * spec->topk);
     const float *z = x;
     if (spec->latent) {
+        tri__time(m, TRI_TIME_LATENT);
         tri__linear(m, &w->down, x, s.z, tokens);
         z = s.z;
     }
+    tri__time(m, TRI_TIME_EXPERTS);
     for (int64_t i = 0; i < tokens * spec->topk; i++)
         if (g.place[i] >= 0)
             memcpy(s.rows + g.place[i] * width, z + i / spec->topk * width,
@@ -204,6 +209,7 @@ enum tri_status tri__moe_forward(struct tri__step *step, int64_t layer, const fl
         return st;
     combine(m, &s, &g, tokens);
     tri__sum_over_ranks(m, s.sum, tokens * width);
+    tri__time(m, TRI_TIME_LATENT);
     if (w->norm) {
         struct tri_rmsnorm_args norm = {
             s.sum, w->norm, s.sum, width, width, width, spec->rms_eps
@@ -215,6 +221,7 @@ enum tri_status tri__moe_forward(struct tri__step *step, int64_t layer, const fl
         tri__linear(m, &w->up, s.sum, s.routed, tokens);
         routed = s.routed;
     }
+    tri__time(m, TRI_TIME_SHARED);
     if (spec->shared_experts) {
         tri__glu_mlp(m, &w->shared, x, y, tokens);
         tri__sum_over_ranks(m, y, tokens * spec->hidden);

@@ -82,6 +82,10 @@ struct tri_model {
     const float **sources; /* [blocks + 1] for the mix */
     struct tri__arena arena;
     int32_t *ids; /* four integer tables of [T * topk], see model_moe.c */
+
+    struct tri_profile *profile; /* NULL: not asked for */
+    enum tri_time timing;        /* what the step does since timing_since_ns (0: no step) */
+    uint64_t timing_since_ns;
 };
 
 /* One step: its runs and where each run's rows begin. */
@@ -98,6 +102,10 @@ TRI_MUST_CHECK enum tri_status tri__model_load(struct tri_model *m,
                                                const struct tri_model_options *options,
                                                struct tri_error *err);
 void tri__model_unload(struct tri_model *m);
+
+/* model_profile.c: from here on the step's time belongs to `part`. Calling thread only. */
+void tri__time(struct tri_model *m, enum tri_time part);
+void tri__time_end(struct tri_model *m);
 
 /* model_ops.c: kernels spread over the pool. */
 void tri__matmul(const struct tri_model *m, const struct tri_matrix *w, const float *x,
