@@ -3,7 +3,7 @@
  * A lease keeps an expert's bytes in place; what is not leased may be replaced. Records are kept
  * exactly as published (MXFP4 packed and scales, K3 spec 2.3): nothing is re-encoded.
  *
- * Threads: lease and release by one thread (the forward pass); views may be read by any.
+ * Threads: rounds by one thread (the forward pass), one at a time; views may be read by any.
  */
 #ifndef TRI_EXPERTS_EXPERTS_H
 #define TRI_EXPERTS_EXPERTS_H
@@ -33,7 +33,7 @@ TRI_MUST_CHECK enum tri_status
 tri_experts_open(struct tri_experts **out, const struct tri_checkpoint *ckpt,
                  const struct tri_spec *spec, const struct tri_experts_options *options,
                  struct tri_pool *pool, struct tri_budget *budget, struct tri_error *err);
-void tri_experts_close(struct tri_experts *store); /* needs every lease released */
+void tri_experts_close(struct tri_experts *store); /* not within a round */
 
 /* Bytes that the experts of these options take in RAM. */
 TRI_MUST_CHECK enum tri_status tri_experts_cost(const struct tri_checkpoint *ckpt,
@@ -42,13 +42,20 @@ TRI_MUST_CHECK enum tri_status tri_experts_cost(const struct tri_checkpoint *ckp
                                                 uint64_t *bytes, struct tri_error *err);
 
 /*
- * Leases `n` distinct experts of one layer; views[i] belongs to ids[i]. A read error names layer,
- * expert, file and offset and leaves nothing leased.
+ * A round: one layer's step with the experts it needs. begin names them (n distinct ids, which must
+ * stay in place until the round ends) and starts reading what is not in RAM. next hands out up to
+ * `most` of them that can be computed with, resident ones first and then as they arrive: which[i]
+ * is an index into ids. What a call handed out is leased until the next call, which releases it;
+ * *n is 0 when all have been handed out and the round is over. A caller may not count on any order:
+ * sums over experts must be made in an order of its own.
+ *
+ * A read error names layer, expert, file and offset, and ends the round with nothing leased.
  */
-TRI_MUST_CHECK enum tri_status tri_experts_lease(struct tri_experts *store, int64_t layer,
+TRI_MUST_CHECK enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer,
                                                  const int32_t *ids, int64_t n,
-                                                 struct tri_expert_view *views,
                                                  struct tri_error *err);
-void tri_experts_release(struct tri_experts *store, int64_t layer, const int32_t *ids, int64_t n);
+TRI_MUST_CHECK enum tri_status tri_experts_next(struct tri_experts *store, int64_t most,
+                                                int32_t *which, struct tri_expert_view *views,
+                                                int64_t *n, struct tri_error *err);
 
 #endif

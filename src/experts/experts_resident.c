@@ -21,9 +21,14 @@ struct tri_experts {
     const struct tri_checkpoint *ckpt;
     struct tri_budget *budget;
     int64_t first_expert, experts, width, inter;
-    int64_t n_slabs, leases;
+    int64_t n_slabs;
     struct slab *slabs;
     int64_t slab_of_layer[TRI_SPEC_MAX_LAYERS]; /* -1: no MoE layer of ours */
+
+    /* The round; ids is NULL between rounds. */
+    const struct slab *slab;
+    const int32_t *ids;
+    int64_t wanted, given;
 };
 
 static uint64_t record_stride(const struct tri_expert_extent *e)
@@ -182,7 +187,6 @@ void tri_experts_close(struct tri_experts *store)
 {
     if (!store)
         return;
-    TRI_ASSERT(store->leases == 0);
     for (int64_t i = 0; i < store->n_slabs; i++)
         tri_budget_free(store->budget, TRI_MEM_EXPERTS, store->slabs[i].data,
                         store->slabs[i].bytes);
@@ -209,25 +213,33 @@ static void view_record(const struct tri_experts *s, const struct slab *slab, co
                                      .scales = packed ? part[2 * i + 1] : NULL };
 }
 
-enum tri_status tri_experts_lease(struct tri_experts *store, int64_t layer, const int32_t *ids,
-                                  int64_t n, struct tri_expert_view *views, struct tri_error *err)
+enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer, const int32_t *ids,
+                                  int64_t n, struct tri_error *err)
 {
-    (void)err; /* everything is resident: a lease cannot fail here */
-    TRI_ASSERT(layer >= 0 && layer < TRI_SPEC_MAX_LAYERS && store->slab_of_layer[layer] >= 0);
-    const struct slab *slab = &store->slabs[store->slab_of_layer[layer]];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = ids[i] - store->first_expert;
-        TRI_ASSERT(at >= 0 && at < store->experts);
-        view_record(store, slab, slab->data + (uint64_t)at * slab->stride_bytes, &views[i]);
-    }
-    store->leases += n;
+    (void)err; /* everything is resident: a round cannot fail here */
+    TRI_ASSERT(!store->ids && layer >= 0 && layer < TRI_SPEC_MAX_LAYERS);
+    TRI_ASSERT(store->slab_of_layer[layer] >= 0);
+    store->slab = &store->slabs[store->slab_of_layer[layer]];
+    store->ids = ids;
+    store->wanted = n;
+    store->given = 0;
     return TRI_OK;
 }
 
-void tri_experts_release(struct tri_experts *store, int64_t layer, const int32_t *ids, int64_t n)
+enum tri_status tri_experts_next(struct tri_experts *store, int64_t most, int32_t *which,
+                                 struct tri_expert_view *views, int64_t *n, struct tri_error *err)
 {
-    (void)layer;
-    (void)ids;
-    TRI_ASSERT(store->leases >= n);
-    store->leases -= n;
+    (void)err;
+    int64_t count = 0;
+    for (; count < most && store->given < store->wanted; count++, store->given++) {
+        int64_t at = store->ids[store->given] - store->first_expert;
+        TRI_ASSERT(at >= 0 && at < store->experts);
+        view_record(store, store->slab,
+                    store->slab->data + (uint64_t)at * store->slab->stride_bytes, &views[count]);
+        which[count] = (int32_t)store->given;
+    }
+    if (count == 0)
+        store->ids = NULL;
+    *n = count;
+    return TRI_OK;
 }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Experts leased at once: bounds how many a streaming store must hold. */
+/* Experts asked of the store at once. */
 enum { LEASE_MOST = 64 };
 
 /* W: expert width (latent, or hidden without one); F: expert inner width; N = T * topk pairs. */
@@ -95,7 +95,7 @@ struct expert_loop {
     const struct scratch *s;
     const struct groups *g;
     const struct tri_expert_view *views;
-    int64_t first_group;
+    const int32_t *which; /* group of each view */
 };
 
 /* One expert on all its rows: y = w2 act(w1 z, w3 z). */
@@ -106,8 +106,7 @@ static void expert_piece(void *arg, int64_t begin, int64_t end, int thread)
     const struct tri_kernels *k = l->m->kernels;
     for (int64_t i = begin; i < end; i++) {
         const struct tri_expert_view *v = &l->views[i];
-        int64_t row = l->g->first[l->first_group + i];
-        int64_t n = l->g->first[l->first_group + i + 1] - row;
+        int64_t row = l->g->first[l->which[i]], n = l->g->first[l->which[i] + 1] - row;
         int64_t width = v->w1.cols, inter = v->w1.rows;
         float *gate = l->s->gate + row * inter, *up = l->s->up + row * inter;
         struct tri_matmul_args a = { &v->w1, l->s->rows + row * width, width, gate, inter, n };
@@ -121,22 +120,22 @@ static void expert_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Experts are computed as the store hands them out; each writes rows of its own. */
 static enum tri_status run_experts(struct tri_model *m, int64_t layer, const struct scratch *s,
                                    const struct groups *g, struct tri_error *err)
 {
     struct tri_expert_view views[LEASE_MOST];
-    for (int64_t i = 0; i < g->n; i += LEASE_MOST) {
-        int64_t n = g->n - i < LEASE_MOST ? g->n - i : LEASE_MOST;
-        tri__time(m, TRI_TIME_WAIT);
-        enum tri_status st = tri_experts_lease(m->experts, layer, g->expert + i, n, views, err);
-        if (st)
-            return st;
-        tri__time(m, TRI_TIME_EXPERTS);
-        struct expert_loop l = { m, s, g, views, i };
-        tri_pool_for(m->pool, n, 1, expert_piece, &l);
-        tri_experts_release(m->experts, layer, g->expert + i, n);
-    }
-    return TRI_OK;
+    int32_t which[LEASE_MOST];
+    int64_t n = 0;
+    enum tri_status st = tri_experts_begin(m->experts, layer, g->expert, g->n, err);
+    do {
+        if (!st)
+            st = tri_experts_next(m->experts, LEASE_MOST, which, views, &n, err);
+        struct expert_loop l = { m, s, g, views, which };
+        if (!st)
+            tri_pool_for(m->pool, n, 1, expert_piece, &l);
+    } while (!st && n > 0);
+    return st;
 }
 
 static void route(struct tri__step *step, int64_t layer, const float *x, const struct scratch *s,
