@@ -27,7 +27,6 @@ struct needs {
 
 struct verdict {
     struct tri_spec spec;
-    struct tri_spec_totals totals;
     struct needs needs;
     int32_t tokenizer_tokens; /* 0: no tokenizer here */
     bool chat;
@@ -74,24 +73,15 @@ static int add_tensor(void *arg, const struct tri_tensor_spec *want)
     return 0;
 }
 
-/* The plain or packed form that is on disk, not the one the config tells. */
-static enum tri_status weigh(struct needs *n, const struct tri_spec *spec, struct tri_error *err)
+static void weigh(struct needs *n, const struct tri_spec *spec)
 {
     struct tri_spec form = *spec;
     struct tri_slice whole;
-    for (int64_t i = 0; i < spec->layers; i++)
-        if (spec->layer[i].ffn == TRI_FFN_MOE) {
-            struct tri_expert_extent x;
-            enum tri_status st = tri_checkpoint_expert(n->ckpt, i, 0, &x, err);
-            if (st)
-                return st;
-            form.experts_packed = x.dtype == TRI_DT_MXFP4;
-            break;
-        }
+    form.experts_packed =
+        tri_checkpoint_packed(n->ckpt); /* what is on disk, not the config's word */
     tri_spec_tensors(&form, add_tensor, n);
     tri_slice_whole(&whole, spec);
     tri_state_cost(spec, &whole, &n->state);
-    return TRI_OK;
 }
 
 /* A folder without a vocabulary runs on token ids alone; one with a damaged vocabulary does not. */
@@ -128,11 +118,11 @@ static json_t *needs_json(const struct needs *n)
 
 static int tell_json(const struct verdict *v, const struct tri_host *host)
 {
-    return tri_info_print_json(json_pack(
-        "{s:b, s:I, s:I, s:o, s:I, s:i, s:b}", "ok", 1, "tensors", (json_int_t)v->totals.tensors,
-        "bytes", (json_int_t)tri_checkpoint_bytes(v->needs.ckpt), "memory", needs_json(&v->needs),
-        "room_bytes", (json_int_t)tri_host_room_bytes(host), "tokenizer_tokens",
-        (int)v->tokenizer_tokens, "chat", (int)v->chat));
+    return tri_info_print_json(json_pack("{s:b, s:I, s:o, s:I, s:i, s:b}", "ok", 1, "bytes",
+                                         (json_int_t)tri_checkpoint_bytes(v->needs.ckpt), "memory",
+                                         needs_json(&v->needs), "room_bytes",
+                                         (json_int_t)tri_host_room_bytes(host), "tokenizer_tokens",
+                                         (int)v->tokenizer_tokens, "chat", (int)v->chat));
 }
 
 static void line(const char *what, uint64_t bytes)
@@ -178,9 +168,8 @@ int tri_info_check(const struct tri_info_request *request)
     if (!st)
         st = tri_checkpoint_open(&ckpt, request->folder, &v.spec, 0, &notes, &err);
     if (!st) {
-        tri_spec_sum(&v.spec, &v.totals);
         v.needs.ckpt = ckpt;
-        st = weigh(&v.needs, &v.spec, &err);
+        weigh(&v.needs, &v.spec);
     }
     if (!st)
         st = check_tokenizer(&v, request->folder, &err);

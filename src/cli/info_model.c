@@ -178,9 +178,12 @@ int tri_info_model(const struct tri_info_request *request)
     int code = TRI_EXIT_OK;
     enum tri_status st =
         tri_spec_load(&spec, request->folder ? request->folder : request->config, &notes, &err);
-    if (!st) {
-        tri_spec_sum(&spec, &totals);
+    if (!st)
         st = compare(&c, request, &spec, &err);
+    if (!st) {
+        if (c.done)
+            spec.experts_packed = c.report.experts_packed;
+        tri_spec_sum(&spec, &totals);
     }
     if (st)
         code = tri_cli_fail(&err);

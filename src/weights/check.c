@@ -51,7 +51,6 @@ enum tri_status tri_check_index(const char *index_path, const struct tri_spec *s
     struct tri__weights_table table = { 0 };
     char *text = NULL;
     size_t text_bytes = 0;
-    bool packed = false;
     const struct tri__weights_sink sink = { count_difference, report };
     enum tri_status st =
         tri_spec_read_text(&text, &text_bytes, index_path, TRI_WEIGHTS_MAX_INDEX_BYTES, err);
@@ -61,7 +60,7 @@ enum tri_status tri_check_index(const char *index_path, const struct tri_spec *s
     if (!st)
         st = table_of_index(&table, index_path, &index, err);
     if (!st)
-        st = tri__weights_compare(&table, spec, &packed, &sink, err);
+        st = tri__weights_compare(&table, spec, &report->experts_packed, &sink, err);
     if (!st) {
         *tensors = index.count;
         *bytes = index.total_bytes;
@@ -79,7 +78,7 @@ enum tri_status tri_check_folder(const char *folder, const struct tri_spec *spec
     const struct tri__weights_sink sink = { count_difference, report };
     enum tri_status st = tri__weights_open_files(&c, folder, 0, NULL, err);
     if (!st)
-        st = tri__weights_compare(&c->table, spec, &c->experts_packed, &sink, err);
+        st = tri__weights_compare(&c->table, spec, &report->experts_packed, &sink, err);
     if (!st) {
         *tensors = c->table.count;
         *bytes = c->payload_bytes;

@@ -110,6 +110,11 @@ uint64_t tri_checkpoint_bytes(const struct tri_checkpoint *ckpt)
     return ckpt->payload_bytes;
 }
 
+bool tri_checkpoint_packed(const struct tri_checkpoint *ckpt)
+{
+    return ckpt->experts_packed;
+}
+
 const struct tri_tensor *tri_checkpoint_find(const struct tri_checkpoint *ckpt, const char *name)
 {
     return tri__weights_table_find(&ckpt->table, name);

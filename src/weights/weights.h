@@ -54,6 +54,7 @@ void tri_checkpoint_close(struct tri_checkpoint *ckpt);
 
 const char *tri_checkpoint_file(const struct tri_checkpoint *ckpt, int32_t shard);
 uint64_t tri_checkpoint_bytes(const struct tri_checkpoint *ckpt); /* payload of all shards */
+bool tri_checkpoint_packed(const struct tri_checkpoint *ckpt);    /* routed experts are MXFP4 */
 
 /* NULL when absent. `name` without prefix. */
 const struct tri_tensor *tri_checkpoint_find(const struct tri_checkpoint *ckpt, const char *name);
@@ -120,6 +121,7 @@ TRI_MUST_CHECK enum tri_status tri_checkpoint_read_at(const struct tri_checkpoin
 /* For `trireme info`: names of expected tensors that are missing, extra ones, mismatched ones. */
 struct tri_check_report {
     uint64_t missing, extra, mismatched;
+    bool experts_packed; /* the form found on disk, which the comparison was made with */
     void (*line)(void *arg, const char *kind, const char *tensor, const char *why);
     void *arg;
 };
