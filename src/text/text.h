@@ -21,12 +21,15 @@
 
 /* Limits. Each is checked before memory is taken; one past it is TRI_LIMIT. */
 enum {
-    TRI_VOCAB_MAX_BYTES = 64 << 20,  /* of a tiktoken.model file */
-    TRI_VOCAB_MAX_TOKENS = 1 << 20,  /* ranks, and highest special id */
-    TRI_TOKEN_MAX_BYTES = 512,       /* of one token */
-    TRI_ENCODE_MAX_BYTES = 64 << 20, /* of one text */
-    TRI_CHAT_MAX_BYTES = 64 << 20,   /* of a request, and of a rendered prompt */
-    TRI_CHAT_MAX_DEPTH = 128,        /* JSON nesting in a request or in tool arguments */
+    TRI_VOCAB_MAX_BYTES = 64 << 20,         /* of a tiktoken.model file */
+    TRI_VOCAB_MAX_TOKENS = 1 << 20,         /* ranks, and highest special id */
+    TRI_TOKEN_MAX_BYTES = 512,              /* of one token */
+    TRI_ENCODE_MAX_BYTES = 64 << 20,        /* of one text */
+    TRI_CHAT_MAX_BYTES = 64 << 20,          /* of a request */
+    TRI_CHAT_MAX_MEMORY_BYTES = 512 << 20,  /* while one is rendered */
+    TRI_CHAT_MAX_SEGMENTS = 1 << 22,        /* of a prompt; each gives at least one id */
+    TRI_CHAT_MAX_IMAGE_POSITIONS = 1 << 20, /* of all `images` of a request */
+    TRI_CHAT_MAX_DEPTH = 128,               /* JSON nesting in a request or in tool arguments */
     TRI_CHAT_MAX_MESSAGES = 100000,
     TRI_CHAT_MAX_TOOLS = 1024,      /* declared in one list; and calls of one message */
     TRI_CHAT_MAX_INT_DIGITS = 4300, /* of one integer: Python's own limit */
@@ -306,8 +309,9 @@ bool tri_parser_ended(const struct tri_parser *parser);
 /* What is open now (NONE among tools and between elements): a grammar or a budget may ask. */
 enum tri_channel tri_parser_channel(const struct tri_parser *parser);
 /*
- * The reply is over: sends what is held back and fills *out. `cut` tells that a token limit stopped
- * it, and becomes TRI_FINISH_LENGTH unless the message had ended (or its tools were closed).
+ * The reply is over: sends what is held back and fills *out. `cut` tells that something else than
+ * the model ended it (a token limit); that becomes TRI_FINISH_LENGTH, and a call left open is not
+ * complete, unless the message had ended or its tools were closed.
  */
 TRI_MUST_CHECK enum tri_status tri_parser_finish(struct tri_parser *parser, bool cut,
                                                  struct tri_turn *out, struct tri_error *err);

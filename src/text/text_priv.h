@@ -115,4 +115,73 @@ TRI_MUST_CHECK enum tri_status tri__encode(struct tri__encoder *encoder, const c
                                            size_t bytes, enum tri_encode_mode mode,
                                            struct tri_ids *ids, struct tri_error *err);
 
+/* ---- arena.c: memory that is given back all at once ---- */
+
+struct tri__arena_block;
+/* Zero-initialise but for max_bytes. */
+struct tri__arena {
+    struct tri__arena_block *last;
+    size_t max_bytes, used_bytes;
+    enum tri_status failed; /* sticky: TRI_LIMIT or TRI_NOMEM */
+};
+void tri__arena_fini(struct tri__arena *arena);
+/* Aligned for anything; NULL after a failure. */
+void *tri__arena_alloc(struct tri__arena *arena, size_t bytes);
+
+/* ---- py_json.c, py_number.c: JSON as Python's json module reads and prints it ---- */
+
+enum tri__json_type {
+    TRI__JSON_NULL,
+    TRI__JSON_FALSE,
+    TRI__JSON_TRUE,
+    TRI__JSON_INT,
+    TRI__JSON_FLOAT,
+    TRI__JSON_STRING,
+    TRI__JSON_ARRAY,
+    TRI__JSON_OBJECT,
+};
+
+/*
+ * A value. Numbers keep their source text. A string is decoded; a lone surrogate stands in it as
+ * the three bytes that no valid UTF-8 has. Members are in source order; of equal keys the first
+ * place and the last value remain.
+ */
+struct tri__json {
+    enum tri__json_type type;
+    size_t bytes;                   /* of text */
+    const char *text;               /* numbers, strings */
+    size_t key_bytes;               /* of key */
+    const char *key;                /* of a member */
+    size_t count;                   /* of children */
+    struct tri__json *child, *next; /* the first child; the next sibling */
+};
+
+enum tri__json_dialect {
+    TRI__JSON_PYTHON, /* NaN, Infinity and -Infinity are values */
+    TRI__JSON_STRICT,
+};
+
+/*
+ * Reads one value, which lives as long as the arena and `text`. TRI_FORMAT: not JSON ("line 1,
+ * column 5: ..."); TRI_LIMIT: nesting, digits of an integer (which Python refuses too), memory.
+ */
+TRI_MUST_CHECK enum tri_status tri__json_read(struct tri__json **out, struct tri__arena *arena,
+                                              const char *text, size_t bytes,
+                                              enum tri__json_dialect dialect,
+                                              struct tri_error *err);
+/* The member of this name, NULL if there is none or `object` is no object. */
+const struct tri__json *tri__json_get(const struct tri__json *object, const char *key);
+bool tri__json_is(const struct tri__json *value, const char *text); /* is that string */
+
+enum tri__json_style {
+    TRI__JSON_SPACED, /* json.dumps(v, ensure_ascii=False): ", " and ": ", order kept */
+    TRI__JSON_SORTED, /* keys sorted deeply by code point, "," and ":" */
+};
+enum tri_status tri__json_write(struct tri_buf *out, const struct tri__json *value,
+                                enum tri__json_style style);
+/* The inside of tri_json_quote. */
+enum tri_status tri__json_escape(struct tri_buf *out, const char *text, size_t bytes);
+/* The number as Python prints it: int(text) or repr(float(text)). */
+enum tri_status tri__json_put_number(struct tri_buf *out, const struct tri__json *value);
+
 #endif
