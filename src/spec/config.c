@@ -96,15 +96,15 @@ static int64_t read_token_id(struct tri__spec_reader *outer, struct tri__spec_re
     const json_t *value = tri__spec_get(r, key);
     if (!value)
         return -1;
-    if (json_is_array(value)) {
-        tri_note(r->notes, "%s: %s%s is a list; its first entry is used", r->file, r->section, key);
-        value = json_array_get(value, 0);
-    }
+    bool listed = json_is_array(value);
+    value = listed ? json_array_get(value, 0) : value;
     int64_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id >= vocab) {
         tri__spec_refuse(r, TRI_FORMAT, key, "it must be a token id from 0 to %lld",
                          (long long)vocab - 1);
         text->st = r->st;
+    } else if (listed) {
+        tri_note(r->notes, "%s: %s%s is a list; its first entry is used", r->file, r->section, key);
     }
     return id;
 }

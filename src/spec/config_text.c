@@ -217,13 +217,13 @@ static void check_groups(struct tri__spec_reader *r, struct tri_spec *s)
     else if (s->topk_groups > s->expert_groups)
         tri__spec_refuse(r, TRI_FORMAT, "topk_group", "it must be at most num_expert_group (%lld)",
                          (long long)s->expert_groups);
+    else if (s->expert_groups > 1 && s->experts / s->expert_groups < 2)
+        tri__spec_refuse(r, TRI_FORMAT, "num_expert_group",
+                         "a group is ranked by its two best experts and needs two at least");
     else if (s->topk > s->experts / s->expert_groups * s->topk_groups)
         tri__spec_refuse(r, TRI_FORMAT, "num_experts_per_token",
                          "at most the experts of topk_group groups (%lld)",
                          (long long)(s->experts / s->expert_groups * s->topk_groups));
-    else if (s->expert_groups > 1 && s->experts / s->expert_groups < 2)
-        tri__spec_refuse(r, TRI_FORMAT, "num_expert_group",
-                         "a group is ranked by its two best experts and needs two at least");
 }
 
 /* MXFP4 shares a scale among 32 inputs of a row: both input widths of an expert must divide. */
