@@ -12,7 +12,19 @@
 #include "os/memory.h"
 #include "os/pool.h"
 
-enum { KEY_RAM = 0x100, KEY_TRUNK, KEY_THREADS, KEY_CHUNK, KEY_LAYERS, KEY_ACT };
+enum {
+    KEY_RAM = 0x100,
+    KEY_TRUNK,
+    KEY_THREADS,
+    KEY_CHUNK,
+    KEY_LAYERS,
+    KEY_ACT,
+    KEY_EXPERTS,
+    KEY_POLICY,
+    KEY_IO,
+    KEY_PAGE_CACHE,
+    KEY_DEPTH
+};
 
 static const struct argp_option flag_options[] = {
     { "model", 'm', "DIR", 0, "Model folder (config.json, shards, tokenizer)", 10 },
@@ -24,6 +36,14 @@ static const struct argp_option flag_options[] = {
     { "threads", KEY_THREADS, "N", 0, "Worker threads (default: all CPUs allowed)", 10 },
     { "chunk", KEY_CHUNK, "N", 0, "Tokens per prefill step (default 512)", 10 },
     { "layers", KEY_LAYERS, "N", 0, "Run only the first N layers", 10 },
+    { 0, 0, 0, 0, "Experts that do not all fit in memory:", 11 },
+    { "expert-ram", KEY_EXPERTS, "SIZE", 0,
+      "Most memory for resident experts (default: what --ram leaves)", 11 },
+    { "expert-policy", KEY_POLICY, "P", 0, "Who makes room: cycle (default), lru or lfu", 11 },
+    { "io", KEY_IO, "ENGINE", 0, "How drives are read: auto, uring or threads", 11 },
+    { "page-cache", KEY_PAGE_CACHE, "YES|NO", 0,
+      "Read experts through the page cache (default: only when they all fit)", 11 },
+    { "io-depth", KEY_DEPTH, "N", 0, "Reads in flight (default 16)", 11 },
     { 0 }
 };
 
@@ -80,57 +100,97 @@ double tri_now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool parse_trunk(const char *text, enum tri_trunk *out)
+struct choice {
+    const char *name;
+    int value;
+};
+
+static const struct choice trunks[] = { { "disk", TRI_TRUNK_DISK }, { "f32", TRI_TRUNK_F32 },
+                                        { "bf16", TRI_TRUNK_BF16 }, { "int8", TRI_TRUNK_INT8 },
+                                        { "int4", TRI_TRUNK_INT4 }, { 0 } };
+static const struct choice policies[] = {
+    { "cycle", TRI_EXPERTS_CYCLE }, { "lru", TRI_EXPERTS_LRU }, { "lfu", TRI_EXPERTS_LFU }, { 0 }
+};
+static const struct choice engines[] = {
+    { "auto", TRI_AIO_AUTO }, { "uring", TRI_AIO_URING }, { "threads", TRI_AIO_THREADS }, { 0 }
+};
+static const struct choice page_cache[] = { { "yes", TRI_EXPERTS_IO_BUFFERED },
+                                            { "no", TRI_EXPERTS_IO_DIRECT },
+                                            { 0 } };
+
+/* The value of `arg` among the choices; a usage error that lists them when it is none. */
+static int choose(const struct argp_state *state, const char *option, const char *arg,
+                  const struct choice *c)
 {
-    static const struct {
-        const char *name;
-        enum tri_trunk trunk;
-    } names[] = { { "disk", TRI_TRUNK_DISK },
-                  { "f32", TRI_TRUNK_F32 },
-                  { "bf16", TRI_TRUNK_BF16 },
-                  { "int8", TRI_TRUNK_INT8 },
-                  { "int4", TRI_TRUNK_INT4 } };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (!strcmp(text, names[i].name)) {
-            *out = names[i].trunk;
-            return true;
-        }
+    char names[128] = "";
+    for (; c->name; c++) {
+        if (!strcmp(arg, c->name))
+            return c->value;
+        size_t at = strlen(names);
+        snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", c->name);
     }
-    return false;
+    argp_error(state, "--%s %s: one of %s", option, arg, names);
+    return 0;
+}
+
+static void parse_size_flag(const struct argp_state *state, const char *option, const char *arg,
+                            uint64_t *out)
+{
+    if (!tri_parse_size(arg, out))
+        argp_error(state, "--%s %s: write a size such as 20G or 512M", option, arg);
+}
+
+static void parse_int_flag(const struct argp_state *state, const char *option, const char *arg,
+                           int64_t most, int64_t *out)
+{
+    if (!tri_parse_int(arg, 1, most, out))
+        argp_error(state, "--%s %s: 1 to %lld", option, arg, (long long)most);
 }
 
 static error_t parse_flag(int key, char *arg, struct argp_state *state)
 {
     struct tri_model_flags *f = state->input;
+    struct tri_model_options *o = &f->options;
     int64_t n = 0;
     switch (key) {
     case 'm':
         f->model = arg;
         return 0;
     case KEY_RAM:
-        if (!tri_parse_size(arg, &f->ram_bytes))
-            argp_error(state, "--ram %s: write a size such as 20G or 512M", arg);
+        parse_size_flag(state, "ram", arg, &f->ram_bytes);
         return 0;
     case KEY_TRUNK:
-        if (!parse_trunk(arg, &f->options.trunk))
-            argp_error(state, "--trunk %s: one of f32, bf16, int8, int4", arg);
+        o->trunk = (enum tri_trunk)choose(state, "trunk", arg, trunks);
         return 0;
     case KEY_ACT:
         if (strcmp(arg, "exact") && strcmp(arg, "int8"))
-            argp_error(state, "--act %s: exact or int8", arg);
+            argp_error(state, "--act %s: one of exact, int8", arg);
         return 0;
     case KEY_THREADS:
-        if (!tri_parse_int(arg, 1, TRI_POOL_MAX_THREADS, &n))
-            argp_error(state, "--threads %s: 1 to %d", arg, TRI_POOL_MAX_THREADS);
-        f->options.threads = (int)n;
+        parse_int_flag(state, "threads", arg, TRI_POOL_MAX_THREADS, &n);
+        o->threads = (int)n;
         return 0;
     case KEY_CHUNK:
-        if (!tri_parse_int(arg, 1, TRI_MODEL_MAX_CHUNK_TOKENS, &f->options.chunk_tokens))
-            argp_error(state, "--chunk %s: 1 to %d", arg, TRI_MODEL_MAX_CHUNK_TOKENS);
+        parse_int_flag(state, "chunk", arg, TRI_MODEL_MAX_CHUNK_TOKENS, &o->chunk_tokens);
         return 0;
     case KEY_LAYERS:
-        if (!tri_parse_int(arg, 1, TRI_SPEC_MAX_LAYERS, &f->options.layers))
-            argp_error(state, "--layers %s: 1 to %d", arg, TRI_SPEC_MAX_LAYERS);
+        parse_int_flag(state, "layers", arg, TRI_SPEC_MAX_LAYERS, &o->layers);
+        return 0;
+    case KEY_EXPERTS:
+        parse_size_flag(state, "expert-ram", arg, &o->expert_bytes);
+        return 0;
+    case KEY_POLICY:
+        o->expert_policy = (enum tri_expert_policy)choose(state, "expert-policy", arg, policies);
+        return 0;
+    case KEY_IO:
+        o->engine = (enum tri_aio_engine)choose(state, "io", arg, engines);
+        return 0;
+    case KEY_PAGE_CACHE:
+        o->expert_io = (enum tri_expert_io)choose(state, "page-cache", arg, page_cache);
+        return 0;
+    case KEY_DEPTH:
+        parse_int_flag(state, "io-depth", arg, TRI_AIO_MAX_DEPTH, &n);
+        o->queue_depth = (int)n;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

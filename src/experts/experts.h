@@ -1,7 +1,8 @@
 /*
- * The expert store: routed experts as matrices, leased while a layer computes with them. Floor 3.
- * A lease keeps an expert's bytes in place; what is not leased may be replaced. Records are kept
- * exactly as published (MXFP4 packed and scales, K3 spec 2.3): nothing is re-encoded.
+ * The expert store: routed experts as matrices, from all of them in RAM down to a few slots that
+ * are refilled from the drive while a token is computed. Floor 3. Records are kept exactly as
+ * published (MXFP4 packed and scales, K3 spec 2.3): nothing is re-encoded, and the result of a step
+ * does not depend on the number of slots, the engine or the timing.
  *
  * Threads: rounds by one thread (the forward pass), one at a time; views may be read by any.
  */
@@ -9,37 +10,56 @@
 #define TRI_EXPERTS_EXPERTS_H
 
 #include "base/mem.h"
-#include "os/pool.h"
+#include "os/aio.h"
 #include "weights/weights.h"
 
 struct tri_experts;
 
+/*
+ * Which resident expert makes room for a newcomer. CYCLE (the default): decayed frequency turned
+ * into an expected time to the next use that counts how far away the expert's layer is in the layer
+ * cycle; the furthest goes, which may be the newcomer itself right after its use (peers 3.4).
+ */
+enum tri_expert_policy { TRI_EXPERTS_CYCLE, TRI_EXPERTS_LRU, TRI_EXPERTS_LFU };
+
+enum tri_expert_io { TRI_EXPERTS_IO_AUTO, TRI_EXPERTS_IO_DIRECT, TRI_EXPERTS_IO_BUFFERED };
+
+enum {
+    TRI_EXPERTS_MIN_SLOTS = 2,
+    TRI_EXPERTS_DEPTH = 16,         /* reads in flight unless said */
+    TRI_EXPERTS_TIMEOUT_MS = 30000, /* a drive silent for so long ends the request */
+    TRI_EXPERTS_HALF_LIFE = 4       /* tokens; peers 3.4 */
+};
+
 struct tri_experts_options {
     int64_t first_layer, layers; /* the MoE layers among these are held */
     int64_t first_expert, experts;
+    uint64_t most_bytes; /* of RAM for slots; 0: all that the budget has left */
+    enum tri_expert_policy policy;
+    enum tri_expert_io io; /* AUTO: direct for records of 256 KiB or more that do not all fit */
+    enum tri_aio_engine engine;
+    int depth;           /* 0: TRI_EXPERTS_DEPTH */
+    int timeout_ms;      /* 0: TRI_EXPERTS_TIMEOUT_MS */
+    struct tri_aio *aio; /* tests: a queue of their own, taken over; NULL: opened by engine */
     struct tri_progress progress;
 };
 
-/* w1 gate [inter][width], w3 up [inter][width], w2 down [width][inter]. */
+/* w1 gate [inter][width], w3 up [inter][width], w2 down [width][inter]; data may be unaligned. */
 struct tri_expert_view {
     struct tri_matrix w1, w2, w3;
 };
 
 /*
- * Opens the store over a checkpoint, which must outlive it. All experts of the range are brought to
- * RAM (account experts), reads spread over the pool. TRI_BUDGET when they do not fit.
+ * Opens the store over a checkpoint, which must outlive it, with slots on account experts. If every
+ * expert fits they are all read now, else they come when they are needed. TRI_BUDGET when not even
+ * TRI_EXPERTS_MIN_SLOTS fit.
  */
-TRI_MUST_CHECK enum tri_status
-tri_experts_open(struct tri_experts **out, const struct tri_checkpoint *ckpt,
-                 const struct tri_spec *spec, const struct tri_experts_options *options,
-                 struct tri_pool *pool, struct tri_budget *budget, struct tri_error *err);
-void tri_experts_close(struct tri_experts *store); /* not within a round */
-
-/* Bytes that the experts of these options take in RAM. */
-TRI_MUST_CHECK enum tri_status tri_experts_cost(const struct tri_checkpoint *ckpt,
+TRI_MUST_CHECK enum tri_status tri_experts_open(struct tri_experts **out,
+                                                const struct tri_checkpoint *ckpt,
                                                 const struct tri_spec *spec,
                                                 const struct tri_experts_options *options,
-                                                uint64_t *bytes, struct tri_error *err);
+                                                struct tri_budget *budget, struct tri_error *err);
+void tri_experts_close(struct tri_experts *store);
 
 /*
  * A round: one layer's step with the experts it needs. begin names them (n distinct ids, which must
@@ -49,7 +69,8 @@ TRI_MUST_CHECK enum tri_status tri_experts_cost(const struct tri_checkpoint *ckp
  * *n is 0 when all have been handed out and the round is over. A caller may not count on any order:
  * sums over experts must be made in an order of its own.
  *
- * A read error names layer, expert, file and offset, and ends the round with nothing leased.
+ * A read error names layer, expert, file and offset, and ends the round with nothing leased; the
+ * store stays usable.
  */
 TRI_MUST_CHECK enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer,
                                                  const int32_t *ids, int64_t n,
@@ -57,5 +78,18 @@ TRI_MUST_CHECK enum tri_status tri_experts_begin(struct tri_experts *store, int6
 TRI_MUST_CHECK enum tri_status tri_experts_next(struct tri_experts *store, int64_t most,
                                                 int32_t *which, struct tri_expert_view *views,
                                                 int64_t *n, struct tri_error *err);
+
+/* Counters since opening, loading left out. A hit is an expert that was in RAM from an earlier use:
+ * what a prefetch brought counts apart. */
+struct tri_experts_stats {
+    uint64_t slots, slot_bytes, records; /* records: experts in the range */
+    const char *engine;                  /* "io_uring", "threads" */
+    bool direct, all_resident;
+    uint64_t rounds, wanted, reuse_hits, prefetch_hits, wasted_prefetches, misses, evictions;
+    uint64_t read_bytes; /* what the drive delivered, alignment included */
+    uint64_t wait_ns;    /* the forward pass stood still for the drive */
+    uint64_t reading_ns; /* at least one read was in flight */
+};
+void tri_experts_read_stats(const struct tri_experts *store, struct tri_experts_stats *out);
 
 #endif

@@ -12,13 +12,14 @@
 #define TRI_MODEL_MODEL_H
 
 #include "base/mem.h"
+#include "experts/experts.h"
 #include "fmt/fmt.h"
 #include "spec/spec.h"
 #include "state/state.h"
 
 struct tri_model;
 
-enum { TRI_MODEL_MAX_CHUNK_TOKENS = 65536 };
+enum { TRI_MODEL_MAX_CHUNK_TOKENS = 65536, TRI_MODEL_KEEP_TOKENS = 8192 };
 
 enum tri_trunk { TRI_TRUNK_DISK, TRI_TRUNK_F32, TRI_TRUNK_BF16, TRI_TRUNK_INT8, TRI_TRUNK_INT4 };
 
@@ -27,6 +28,14 @@ struct tri_model_options {
     int threads;          /* 0 = all CPUs allowed to this process */
     int64_t layers;       /* run only the first N; 0 = all */
     int64_t chunk_tokens; /* most rows of one forward call; 0 = 512 */
+    /* Room kept for sequences when experts would otherwise take all memory, in tokens of one
+     * sequence; 0: the smaller of the model's context and TRI_MODEL_KEEP_TOKENS. */
+    int64_t context_tokens;
+    uint64_t expert_bytes; /* most for resident experts; 0: what is left of the budget */
+    enum tri_expert_policy expert_policy;
+    enum tri_expert_io expert_io;
+    enum tri_aio_engine engine; /* how drives are read */
+    int queue_depth;            /* reads in flight; 0: TRI_EXPERTS_DEPTH */
     struct tri_notes notes;
     struct tri_progress progress; /* ticks in bytes while loading */
 };
@@ -78,6 +87,9 @@ struct tri_profile {
 
 /* From now on steps add to *profile (the caller's, zeroed by it); NULL: measure nothing. */
 void tri_model_profile(struct tri_model *model, struct tri_profile *profile);
+
+/* Counters of the expert store; all zero for a model without routed experts. */
+void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out);
 
 /* An empty sequence for this model. */
 TRI_MUST_CHECK enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens,

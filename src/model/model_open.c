@@ -101,16 +101,38 @@ static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *e
     return TRI_OK;
 }
 
+/* What the store may take: the budget's rest less the sequences that are still to be opened. */
+static uint64_t expert_room(const struct tri_model *m, const struct tri_model_options *options)
+{
+    struct tri_budget_report now;
+    struct tri_state_bytes cost;
+    int64_t tokens = options->context_tokens;
+    if (tokens == 0)
+        tokens = m->spec.context_tokens < TRI_MODEL_KEEP_TOKENS ? m->spec.context_tokens
+                                                                : TRI_MODEL_KEEP_TOKENS;
+    tri_state_cost(&m->spec, &m->slice, &cost);
+    tri_budget_read(m->budget, &now);
+    uint64_t left = now.ceiling_bytes - now.used_bytes;
+    uint64_t keep = cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
+    uint64_t room = left > keep ? left - keep : 1;
+    return options->expert_bytes && options->expert_bytes < room ? options->expert_bytes : room;
+}
+
 static enum tri_status open_experts(struct tri_model *m, const struct tri_model_options *options,
                                     struct tri_error *err)
 {
     struct tri_experts_options o = { .layers = m->spec.layers,
                                      .first_expert = m->slice.experts.first,
                                      .experts = m->slice.experts.count,
+                                     .policy = options->expert_policy,
+                                     .io = options->expert_io,
+                                     .engine = options->engine,
+                                     .depth = options->queue_depth,
                                      .progress = options->progress };
     if (m->spec.moe_layers == 0)
         return TRI_OK;
-    return tri_experts_open(&m->experts, m->ckpt, &m->spec, &o, m->pool, m->budget, err);
+    o.most_bytes = expert_room(m, options);
+    return tri_experts_open(&m->experts, m->ckpt, &m->spec, &o, m->budget, err);
 }
 
 static enum tri_status open_parts(struct tri_model *m, const char *folder,
@@ -194,6 +216,13 @@ int64_t tri_model_chunk_tokens(const struct tri_model *model)
 uint64_t tri_model_fingerprint(const struct tri_model *model)
 {
     return model->fingerprint;
+}
+
+void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out)
+{
+    *out = (struct tri_experts_stats){ .engine = "none" };
+    if (model->experts)
+        tri_experts_read_stats(model->experts, out);
 }
 
 enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens, struct tri_state **out,

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "os/aio_priv.h"
 
-/* Reads with O_DIRECT must go on at a block: 4096 suits every drive's logical block. */
+/* 4096 suits every drive's logical block. */
 enum { BLOCK_BYTES = 4096, CLOSE_WAIT_MS = 1000 };
 
 enum tri_status tri__aio_new(struct tri_aio **out, int depth, struct tri_error *err)
@@ -95,6 +95,12 @@ enum tri_status tri_aio_submit(struct tri_aio *aio, const struct tri_aio_read *r
     return st;
 }
 
+/* A read that is all in blocks may be a direct one and must go on at a block. */
+static uint64_t resume_unit(const struct tri_aio_read *r)
+{
+    return r->offset_bytes % BLOCK_BYTES || r->bytes % BLOCK_BYTES ? 1 : BLOCK_BYTES;
+}
+
 /* True when the attempt ended the read; else another attempt was started. */
 static bool finish_attempt(struct tri_aio *aio, const struct tri__aio_attempt *a,
                            struct tri_aio_done *done)
@@ -113,7 +119,7 @@ static bool finish_attempt(struct tri_aio *aio, const struct tri__aio_attempt *a
             done->sys_errno = EIO;
             done->short_file = true;
         }
-        s->got = have / BLOCK_BYTES * BLOCK_BYTES;
+        s->got = have / resume_unit(&s->read) * resume_unit(&s->read);
         s->last_end = have;
     }
     if (again && aio->ops->start(aio->self, a->slot, NULL) == TRI_OK)

@@ -7,7 +7,7 @@
 /* One slot of the queue. An attempt reads [offset + got, ...) of what is asked. */
 struct tri__aio_slot {
     struct tri_aio_read read;
-    uint64_t got;      /* bytes in place; always a multiple of 4096 between attempts */
+    uint64_t got;      /* bytes in place that the next attempt goes on from */
     uint64_t last_end; /* where the last attempt ended; UINT64_MAX before the first */
     bool busy;
 };

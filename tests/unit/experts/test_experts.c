@@ -1,0 +1,278 @@
+/*
+ * experts: whatever the number of slots, the policy, the engine and the order of arrivals, a round
+ * hands out every expert once, with exactly the bytes of the checkpoint; a failing, stalled or
+ * shortened drive is one error and the store goes on.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "experts/experts.h"
+#include "shared.h"
+
+enum { MOST = 64 };
+
+static struct tri_spec spec;
+static struct tri_checkpoint *ckpt;
+
+static int open_checkpoint(void **state)
+{
+    (void)state;
+    char path[4096];
+    struct tri_error err = { 0 };
+    snprintf(path, sizeof path, "%s/golden/b/config.json", TRI_TEST_SHARED);
+    assert_int_equal(tri_spec_load(&spec, path, NULL, &err), TRI_OK);
+    snprintf(path, sizeof path, "%s/golden/b", TRI_TEST_SHARED);
+    if (tri_checkpoint_open(&ckpt, path, &spec, 1, NULL, &err))
+        fail_msg("%s", err.text);
+    return 0;
+}
+
+static int close_checkpoint(void **state)
+{
+    (void)state;
+    tri_checkpoint_close(ckpt);
+    return 0;
+}
+
+/* The published bytes of one tensor of an expert. */
+static void check_part(const void *got, int64_t layer, int32_t expert, const char *name,
+                       uint64_t bytes)
+{
+    char full[160], want[8192];
+    snprintf(full, sizeof full, "model.layers.%ld.block_sparse_moe.experts.%d.%s", (long)layer,
+             expert, name);
+    const struct tri_tensor *t = tri_checkpoint_find(ckpt, full);
+    assert_non_null(t);
+    assert_true(t->bytes == bytes && bytes <= sizeof want);
+    assert_int_equal(tri_checkpoint_read(ckpt, t, 0, want, bytes, NULL), TRI_OK);
+    assert_memory_equal(got, want, bytes);
+}
+
+static void check_view(const struct tri_expert_view *v, int64_t layer, int32_t expert)
+{
+    uint64_t packed = (uint64_t)(v->w1.rows * v->w1.cols / 2), scales = packed / 16;
+    check_part(v->w1.data, layer, expert, "w1.weight_packed", packed);
+    check_part(v->w1.scales, layer, expert, "w1.weight_scale", scales);
+    check_part(v->w2.data, layer, expert, "w2.weight_packed", packed);
+    check_part(v->w2.scales, layer, expert, "w2.weight_scale", scales);
+    check_part(v->w3.data, layer, expert, "w3.weight_packed", packed);
+    check_part(v->w3.scales, layer, expert, "w3.weight_scale", scales);
+}
+
+struct store {
+    struct tri_budget *budget;
+    struct tri_experts *experts;
+};
+
+static enum tri_status open_store(struct store *s, struct tri_experts_options o, uint64_t ram,
+                                  struct tri_error *err)
+{
+    o.layers = spec.layers;
+    o.experts = spec.experts;
+    *s = (struct store){ 0 };
+    assert_int_equal(tri_budget_open(&s->budget, ram, NULL), TRI_OK);
+    enum tri_status st = tri_experts_open(&s->experts, ckpt, &spec, &o, s->budget, err);
+    if (st)
+        tri_budget_close(s->budget);
+    return st;
+}
+
+static void close_store(struct store *s)
+{
+    tri_experts_close(s->experts);
+    tri_budget_close(s->budget);
+}
+
+/* One round; every expert must come exactly once. */
+static enum tri_status run_round(struct tri_experts *s, int64_t layer, const int32_t *ids,
+                                 int64_t n, int64_t most, struct tri_error *err)
+{
+    struct tri_expert_view views[MOST];
+    int32_t which[MOST];
+    bool came[MOST] = { false };
+    int64_t got = 1, sum = 0;
+    enum tri_status st = tri_experts_begin(s, layer, ids, n, err);
+    while (!st && got > 0) {
+        st = tri_experts_next(s, most, which, views, &got, err);
+        for (int64_t i = 0; i < got && !st; i++) {
+            assert_false(came[which[i]]);
+            came[which[i]] = true;
+            check_view(&views[i], layer, ids[which[i]]);
+        }
+        sum += st ? 0 : got;
+    }
+    if (!st)
+        assert_int_equal(sum, n);
+    return st;
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+    return (*seed = *seed * 1664525u + 1013904223u) >> 8;
+}
+
+/* `tokens` tokens over all MoE layers with skewed random routing. */
+static enum tri_status run_tokens(struct tri_experts *s, int tokens, uint32_t seed, int64_t most,
+                                  struct tri_error *err)
+{
+    for (int t = 0; t < tokens; t++) {
+        for (int64_t l = 0; l < spec.layers; l++) {
+            int32_t ids[MOST], n = 0;
+            if (spec.layer[l].ffn != TRI_FFN_MOE)
+                continue;
+            while (n < spec.topk) {
+                uint32_t a = next_random(&seed) % 32, b = next_random(&seed) % 32;
+                int32_t e = (int32_t)(a < b ? a : b), j = 0;
+                while (j < n && ids[j] != e)
+                    j++;
+                if (j == n)
+                    ids[n++] = e;
+            }
+            enum tri_status st = run_round(s, l, ids, n, most, err);
+            if (st)
+                return st;
+        }
+    }
+    return TRI_OK;
+}
+
+static void any_size_engine_and_policy(void **state)
+{
+    (void)state;
+    static const uint64_t rams[] = { 16 << 10, 40 << 10, 200 << 10, 400 << 10, 64 << 20 };
+    for (int policy = TRI_EXPERTS_CYCLE; policy <= TRI_EXPERTS_LFU; policy++) {
+        for (size_t r = 0; r < sizeof rams / sizeof rams[0]; r++) {
+            for (int engine = TRI_AIO_AUTO; engine <= TRI_AIO_THREADS; engine++) {
+                struct store s;
+                struct tri_error err = { 0 };
+                struct tri_experts_options o = { .policy = (enum tri_expert_policy)policy,
+                                                 .engine = (enum tri_aio_engine)engine };
+                enum tri_status st = open_store(&s, o, rams[r], &err);
+                if (st == TRI_UNSUPPORTED)
+                    continue; /* io_uring is forbidden here */
+                assert_int_equal(st, TRI_OK);
+                assert_int_equal(run_tokens(s.experts, 4, 1 + (uint32_t)r, 1 + (int64_t)r, &err),
+                                 0);
+                struct tri_experts_stats stats;
+                tri_experts_read_stats(s.experts, &stats);
+                assert_int_equal(stats.wanted, stats.reuse_hits + stats.misses);
+                assert_int_equal(stats.all_resident, r == 4);
+                if (stats.all_resident)
+                    assert_int_equal(stats.misses, 0);
+                close_store(&s);
+            }
+        }
+    }
+}
+
+/* Direct reads begin at blocks: the record is found inside, wherever it begins. */
+static void direct_reads_are_the_same_bytes(void **state)
+{
+    (void)state;
+    struct store s;
+    struct tri_error err = { 0 };
+    struct tri_experts_options o = { .io = TRI_EXPERTS_IO_DIRECT, .most_bytes = 1100000 };
+    assert_int_equal(open_store(&s, o, 8 << 20, &err), TRI_OK);
+    struct tri_experts_stats stats;
+    tri_experts_read_stats(s.experts, &stats);
+    assert_true(stats.direct && !stats.all_resident);
+    assert_int_equal(run_tokens(s.experts, 6, 5, 3, &err), TRI_OK);
+    close_store(&s);
+}
+
+static void frequent_experts_stay(void **state)
+{
+    (void)state;
+    uint64_t hits[3];
+    for (int policy = TRI_EXPERTS_CYCLE; policy <= TRI_EXPERTS_LFU; policy++) {
+        struct store s;
+        struct tri_error err = { 0 };
+        struct tri_experts_stats stats;
+        struct tri_experts_options o = { .policy = (enum tri_expert_policy)policy };
+        /* 12 slots where a token wants 24: recency alone hits next to nothing. */
+        assert_int_equal(open_store(&s, o, 12 * 6600, &err), TRI_OK);
+        assert_int_equal(run_tokens(s.experts, 60, 99, MOST, &err), TRI_OK);
+        tri_experts_read_stats(s.experts, &stats);
+        assert_true(stats.slots == 12);
+        hits[policy] = stats.reuse_hits * 1000 / stats.wanted;
+        close_store(&s);
+    }
+    printf("hits of 1000: cycle %lu, lru %lu, lfu %lu\n", (unsigned long)hits[0],
+           (unsigned long)hits[1], (unsigned long)hits[2]);
+    assert_true(hits[TRI_EXPERTS_CYCLE] > 60 &&
+                hits[TRI_EXPERTS_CYCLE] > 5 * hits[TRI_EXPERTS_LRU]);
+}
+
+static struct tri_aio *sim(struct tri_aio_sim plan)
+{
+    struct tri_aio *aio = NULL;
+    assert_int_equal(tri_aio_open_sim(&aio, 4, &plan, NULL), TRI_OK);
+    return aio;
+}
+
+static void a_failed_read_names_its_expert(void **state)
+{
+    (void)state;
+    for (uint64_t at = 0; at < 40; at += 3) {
+        struct store s;
+        struct tri_error err = { 0 };
+        struct tri_experts_options o = { .aio = sim((struct tri_aio_sim){ at, EIO, UINT64_MAX,
+                                                                          1 + at, 1000 }) };
+        assert_int_equal(open_store(&s, o, 100 << 10, &err), TRI_OK);
+        assert_int_equal(run_tokens(s.experts, 3, 7, 2, &err), TRI_IO);
+        assert_true(strstr(err.text, "layer") && strstr(err.text, "expert") &&
+                    strstr(err.text, ".safetensors"));
+        err = (struct tri_error){ 0 };
+        if (run_tokens(s.experts, 3, 8, 2, &err)) /* and it goes on */
+            fail_msg("%s", err.text);
+        close_store(&s);
+    }
+}
+
+static void a_stalled_drive_ends_the_round(void **state)
+{
+    (void)state;
+    for (uint64_t at = 0; at < 12; at += 5) {
+        struct store s;
+        struct tri_error err = { 0 };
+        struct tri_experts_options o = { .aio =
+                                             sim((struct tri_aio_sim){ UINT64_MAX, 0, at, 3, 0 }),
+                                         .timeout_ms = 50 };
+        assert_int_equal(open_store(&s, o, 200 << 10, &err), TRI_OK);
+        assert_int_equal(run_tokens(s.experts, 3, 7, 2, &err), TRI_TIMEOUT);
+        close_store(&s);
+    }
+}
+
+static void too_little_memory_is_refused(void **state)
+{
+    (void)state;
+    struct store s;
+    struct tri_error err = { 0 };
+    struct tri_experts_options o = { 0 };
+    assert_int_equal(open_store(&s, o, 13055, &err), TRI_BUDGET); /* two of 6,528 bytes */
+    assert_non_null(strstr(err.text, "--ram"));
+    err = (struct tri_error){ 0 };
+    assert_int_equal(open_store(&s, o, 13056, &err), TRI_OK);
+    close_store(&s);
+}
+
+int main(void)
+{
+    shared_or_skip("golden/b/config.json");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_size_engine_and_policy),
+        cmocka_unit_test(direct_reads_are_the_same_bytes),
+        cmocka_unit_test(frequent_experts_stay),
+        cmocka_unit_test(a_failed_read_names_its_expert),
+        cmocka_unit_test(a_stalled_drive_ends_the_round),
+        cmocka_unit_test(too_little_memory_is_refused),
+    };
+    return cmocka_run_group_tests(tests, open_checkpoint, close_checkpoint);
+}
