@@ -170,10 +170,13 @@ static enum tri_status open_parts(struct tri_experts *s, const struct tri_spec *
         st = size_slots(s, o, err);
     if (!st)
         st = open_slots(s, err);
+    int depth = o->depth ? o->depth : TRI_EXPERTS_DEPTH;
+    int least = s->any_scattered ? TRI__PARTS : 1; /* one record's reads must fit in the queue */
     if (!st && !s->aio)
-        st = tri_aio_open(&s->aio, o->engine, o->depth ? o->depth : TRI_EXPERTS_DEPTH, err);
+        st = tri_aio_open(&s->aio, o->engine, depth < least ? least : depth, err);
     if (st)
         return st;
+    TRI_ASSERT(tri_aio_depth(s->aio) >= least);
     if (!s->all_resident)
         tri_aio_register(s->aio, s->slots_base, s->slots_bytes, s->slot_bytes);
     tri__policy_init(s);
