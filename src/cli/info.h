@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
-#include "spec/spec.h"
+#include "weights/weights.h"
 
 /* Only so many names of each kind are listed; the counts are always whole. */
 enum { TRI_INFO_MAX_NAMES = 100 };
@@ -17,6 +17,20 @@ struct tri_info_request {
 
 /* A model: from its config, compared with its index or its files. Returns an exit code. */
 int tri_info_model(const struct tri_info_request *request);
+
+/* --trunk precisions, in the order of enum tri_trunk. */
+enum { TRI_INFO_PRECISIONS = 5 };
+extern const char *const tri_info_precision[TRI_INFO_PRECISIONS];
+
+/* Memory that a run takes, by account; the state per sequence and per token of it. */
+struct tri_info_needs {
+    uint64_t checkpoint_bytes;
+    uint64_t trunk_bytes[TRI_INFO_PRECISIONS];
+    uint64_t experts_bytes, kda_bytes, mla_bytes_per_token;
+};
+
+void tri_info_weigh(struct tri_info_needs *out, const struct tri_checkpoint *ckpt,
+                    const struct tri_spec *spec);
 
 /* A dry run over MODEL: would it open, and what memory would it take. Returns an exit code. */
 int tri_info_check(const struct tri_info_request *request);

@@ -7,6 +7,7 @@
 #include "cli/human.h"
 #include "kernels/kernels.h"
 #include "os/host.h"
+#include "os/memory.h"
 
 static const char *compiler(void)
 {
@@ -19,18 +20,23 @@ static const char *compiler(void)
 #endif
 }
 
-static int machine_json(const struct tri_host *h)
+static int machine_json(const struct tri_host *h, const struct tri_memory_facts *m)
 {
     json_t *kernels = json_array();
     const struct tri_kernel_name *k = NULL;
     for (int i = 0; (k = tri_kernels_list(i)) != NULL; i++)
         json_array_append_new(
             kernels, json_pack("{s:s, s:s}", "operation", k->operation, "variant", k->variant));
-    json_t *machine = json_pack(
-        "{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I}", "cpu", h->cpu, "kernel", h->kernel, "cpus",
-        h->cpus, "cpus_online", h->cpus_online, "memory_bytes", (json_int_t)h->memory_bytes,
-        "memory_free_bytes", (json_int_t)h->memory_free_bytes, "cgroup_limit_bytes",
-        (json_int_t)h->cgroup_limit_bytes, "cgroup_used_bytes", (json_int_t)h->cgroup_used_bytes);
+    json_t *machine =
+        json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I}", "cpu", h->cpu, "kernel", h->kernel, "cpus",
+                  h->cpus, "cpus_online", h->cpus_online, "memory_bytes",
+                  (json_int_t)m->total_bytes, "memory_free_bytes", (json_int_t)m->available_bytes,
+                  "budget_bytes", (json_int_t)tri_memory_budget_bytes(m));
+    bool limited = m->limit_bytes != UINT64_MAX;
+    json_object_set_new(machine, "cgroup_limit_bytes",
+                        limited ? json_integer((json_int_t)m->limit_bytes) : json_null());
+    json_object_set_new(machine, "cgroup_used_bytes",
+                        limited ? json_integer((json_int_t)m->group_used_bytes) : json_null());
     return tri_info_print_json(json_pack("{s:s, s:s, s:o, s:o}", "version", TRI_VERSION, "compiler",
                                          compiler(), "machine", machine, "kernels", kernels));
 }
@@ -38,18 +44,21 @@ static int machine_json(const struct tri_host *h)
 int tri_info_machine(const struct tri_info_request *request)
 {
     struct tri_host h;
+    struct tri_memory_facts m;
     char a[TRI_HUMAN_BYTES], b[TRI_HUMAN_BYTES];
     tri_host_read(&h);
+    tri_memory_read(&m, "");
     if (request->json)
-        return machine_json(&h);
+        return machine_json(&h, &m);
     printf("trireme   %s, built with %s\n", TRI_VERSION, compiler());
     printf("cpu       %s, %d of %d CPUs usable here\n", h.cpu[0] ? h.cpu : "unknown", h.cpus,
            h.cpus_online);
-    printf("memory    %s, %s free\n", tri_human_bytes(a, h.memory_bytes),
-           tri_human_bytes(b, h.memory_free_bytes));
-    if (h.cgroup_limit_bytes)
-        printf("container at most %s, %s in use\n", tri_human_bytes(a, h.cgroup_limit_bytes),
-               tri_human_bytes(b, h.cgroup_used_bytes));
+    printf("memory    %s, %s free", tri_human_bytes(a, m.total_bytes),
+           tri_human_bytes(b, m.available_bytes));
+    printf("; a run takes up to %s\n", tri_human_bytes(a, tri_memory_budget_bytes(&m)));
+    if (m.limit_bytes != UINT64_MAX)
+        printf("container at most %s, %s in use (cgroup v%d)\n", tri_human_bytes(a, m.limit_bytes),
+               tri_human_bytes(b, m.group_used_bytes), m.cgroup_version);
     printf("system    %s\n", h.kernel);
     printf("kernels  ");
     for (int i = 0;; i++) {
