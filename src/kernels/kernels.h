@@ -8,14 +8,16 @@
  * rank, E experts, A active experts. All activations are float32, row-major.
  *
  * Numerics of the reference: dot products sum 16 lanes (column c in lane c mod 16, in order), then
- * the lanes pairwise; a row's result does not depend on T or on the range it is computed in. Norms,
- * softmax sums and the chunked KDA form sum in float64. No fused multiply-add.
+ * the lanes pairwise; a row's result does not depend on T or on the range it is computed in (true
+ * of every variant). Norms, softmax sums and the chunked KDA form sum in float64. No fused
+ * multiply-add. Variants fuse, and sum in float32 lanes; their tolerances are in variants.def.
  */
 #ifndef TRI_KERNELS_KERNELS_H
 #define TRI_KERNELS_KERNELS_H
 
 #include <stdbool.h>
 #include "fmt/fmt.h"
+#include "os/cpu.h"
 
 enum {
     TRI_KDA_TILE = 16,     /* tokens of one chunked tile: e^(16 * 5) still fits float32 */
@@ -131,44 +133,108 @@ struct tri_gate_args {
     float *y;
 };
 
-#define TRI_KERNEL_MAP(X)                                                                          \
-    X(rmsnorm)                                                                                     \
-    X(mix)                                                                                         \
-    X(conv)                                                                                        \
-    X(kda_step)                                                                                    \
-    X(kda_chunk)                                                                                   \
-    X(gated_norm)                                                                                  \
-    X(mla)                                                                                         \
-    X(glu)                                                                                         \
-    X(gate)                                                                                        \
-    X(router)
-
-struct tri_kernels {
-    void (*matmul[TRI_DTYPES])(const struct tri_matmul_args *, int64_t row0, int64_t row1);
-    void (*rmsnorm)(const struct tri_rmsnorm_args *, int64_t t0, int64_t t1);
-    void (*mix)(const struct tri_mix_args *, int64_t t0, int64_t t1);
-    void (*conv)(const struct tri_conv_args *, int64_t c0, int64_t c1);
-    /* Token by token; any T. */
-    void (*kda_step)(const struct tri_kda_args *, int64_t h0, int64_t h1);
-    /* Tiles of TRI_KDA_TILE; needs bounded and dim <= TRI_KDA_MAX_DIM. Relative 1e-6 of step. */
-    void (*kda_chunk)(const struct tri_kda_args *, int64_t h0, int64_t h1);
-    void (*gated_norm)(const struct tri_gated_norm_args *, int64_t t0, int64_t t1);
-    void (*mla)(const struct tri_mla_args *, int64_t i0, int64_t i1);
-    void (*glu)(const struct tri_glu_args *, int64_t i0, int64_t i1);
-    void (*gate)(const struct tri_gate_args *, int64_t i0, int64_t i1);
-    void (*router)(const struct tri_router_args *, int64_t t0, int64_t t1);
+/*
+ * Rows of activations as int8, quantised once and shared by every matrix that reads them. Group g
+ * of a row is columns [32g, 32g + 32): value = q * scale[g], q the nearest integer (ties to even)
+ * to x * (127 / amax), scale = amax / 127. A group with NaN or Inf has scale NaN and q 0; one whose
+ * amax is below TRI_Q_LEAST (where 127 / amax could overflow) has scale 0 and q 0.
+ *   q      [T][q_stride] int8; columns beyond `cols` are 0 up to q_stride, a multiple of 64
+ *   scale  [T][q_stride / 32] f32;  sum [T][q_stride / 32] the sum of the group's q
+ * `paired`: within each 8 columns the order is 0 2 4 6 1 3 5 7, as nibbles lie in their bytes.
+ * For the formats of two to a byte (I4G32, MXFP4) it must be set, for I8G64 not.
+ */
+struct tri_qrows {
+    int8_t *q;
+    float *scale;
+    int32_t *sum;
+    int64_t q_stride;
+    bool paired;
 };
+
+static inline int64_t tri_q_stride(int64_t cols)
+{
+    return (cols + 63) & ~(int64_t)63;
+}
+
+/* Quantises tokens [t0, t1) of x. EXACT: every variant gives the same bits. */
+struct tri_quantise_args {
+    const float *x;
+    int64_t x_stride, cols;
+    struct tri_qrows out;
+};
+
+/*
+ * y[t][r] as tri_matmul_args, with the activations of `x` (whose columns are w->cols). Rows
+ * [row0, row1), row0 a multiple of TRI_QTILE_ROWS. EXACT: for each group in order, the integer dot
+ * product is added by fma(dot, weight scale * activation scale, sum); thus no result depends on
+ * variant, T or range. MXFP4: values doubled, scale halved; scale bytes 0 and 1 count as 0.
+ */
+struct tri_qmatmul_args {
+    const struct tri_matrix *w;
+    struct tri_qrows x;
+    float *y;
+    int64_t y_stride, tokens;
+};
+enum { TRI_QTILE_ROWS = 16, TRI_Q_GROUP = 32 };
+#define TRI_Q_LEAST 0x1p-100f
+
+/* Operation and its args struct. Each is void (*)(const struct args *, int64_t begin, end). */
+#define TRI_KERNEL_MAP(X)                                                                          \
+    X(matmul_f32, tri_matmul_args)                                                                 \
+    X(matmul_bf16, tri_matmul_args)                                                                \
+    X(matmul_f16, tri_matmul_args)                                                                 \
+    X(matmul_i8g64, tri_matmul_args)                                                               \
+    X(matmul_i4g32, tri_matmul_args)                                                               \
+    X(matmul_mxfp4, tri_matmul_args)                                                               \
+    X(quantise, tri_quantise_args)                                                                 \
+    X(qmatmul_i8g64, tri_qmatmul_args)                                                             \
+    X(qmatmul_i4g32, tri_qmatmul_args)                                                             \
+    X(qmatmul_mxfp4, tri_qmatmul_args)                                                             \
+    X(rmsnorm, tri_rmsnorm_args)                                                                   \
+    X(mix, tri_mix_args)                                                                           \
+    X(conv, tri_conv_args)                                                                         \
+    X(kda_step, tri_kda_args)                                                                      \
+    X(kda_chunk, tri_kda_args)                                                                     \
+    X(gated_norm, tri_gated_norm_args)                                                             \
+    X(mla, tri_mla_args)                                                                           \
+    X(glu, tri_glu_args)                                                                           \
+    X(gate, tri_gate_args)                                                                         \
+    X(router, tri_router_args)
+
+/* kda_step: token by token, any T. kda_chunk: tiles of TRI_KDA_TILE; needs bounded, a bound of -5
+ * or nearer to 0, and dim <= TRI_KDA_MAX_DIM. */
+struct tri_kernels {
+#define TRI_KERNEL_FIELD(op, args) void (*op)(const struct args *, int64_t begin, int64_t end);
+    TRI_KERNEL_MAP(TRI_KERNEL_FIELD)
+#undef TRI_KERNEL_FIELD
+};
+
+typedef void (*tri_matmul_fn)(const struct tri_matmul_args *, int64_t row0, int64_t row1);
+typedef void (*tri_qmatmul_fn)(const struct tri_qmatmul_args *, int64_t row0, int64_t row1);
+
+/* The kernel for a weight format; NULL where there is none (plain formats have no qmatmul). */
+tri_matmul_fn tri_kernels_matmul(const struct tri_kernels *k, enum tri_dtype dtype);
+tri_qmatmul_fn tri_kernels_qmatmul(const struct tri_kernels *k, enum tri_dtype dtype);
 
 /* The scalar reference: always complete, the truth that variants are tested against. */
 const struct tri_kernels *tri_kernels_ref(void);
-/* What runs on this machine. */
-const struct tri_kernels *tri_kernels_best(void);
+/* The best variant of each operation among the levels `isas` (os/cpu.h, tri_cpu_isas). */
+void tri_kernels_fill(struct tri_kernels *out, unsigned isas);
 
-/* For `trireme info`: name of the variant of each operation in tri_kernels_best(). NULL past the
- * end. */
+/* For `trireme info`: the variant of each operation that runs on this machine. NULL past the end.
+ */
 struct tri_kernel_name {
     const char *operation, *variant;
 };
 const struct tri_kernel_name *tri_kernels_list(int index);
+
+/* For tests and benches: every compiled variant with its level. NULL past the end. */
+struct tri_kernel_variant {
+    struct tri_kernel_name name;
+    int isa;                                  /* enum tri_isa */
+    int tolerance;                            /* as in variants.def */
+    void (*put)(struct tri_kernels *kernels); /* puts it into a table */
+};
+const struct tri_kernel_variant *tri_kernels_variant(int index);
 
 #endif

@@ -54,7 +54,7 @@ static void heads_piece(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t h = begin; h < end; h++) {
         struct tri_matmul_args args = { l->w, l->x + h * l->x_head, l->x_stride,
                                         l->y, l->w->rows,           l->tokens };
-        l->kernels->matmul[l->w->dtype](&args, h * rows, (h + 1) * rows);
+        tri_kernels_matmul(l->kernels, l->w->dtype)(&args, h * rows, (h + 1) * rows);
     }
 }
 

@@ -110,13 +110,13 @@ static void expert_piece(void *arg, int64_t begin, int64_t end, int thread)
         int64_t width = v->w1.cols, inter = v->w1.rows;
         float *gate = l->s->gate + row * inter, *up = l->s->up + row * inter;
         struct tri_matmul_args a = { &v->w1, l->s->rows + row * width, width, gate, inter, n };
-        k->matmul[v->w1.dtype](&a, 0, inter);
+        tri_kernels_matmul(k, v->w1.dtype)(&a, 0, inter);
         a.w = &v->w3;
         a.y = up;
-        k->matmul[v->w3.dtype](&a, 0, inter);
+        tri_kernels_matmul(k, v->w3.dtype)(&a, 0, inter);
         tri__glu_rows(l->m, gate, up, gate, n * inter);
         a = (struct tri_matmul_args){ &v->w2, gate, inter, l->s->y + row * width, width, n };
-        k->matmul[v->w2.dtype](&a, 0, width);
+        tri_kernels_matmul(k, v->w2.dtype)(&a, 0, width);
     }
 }
 

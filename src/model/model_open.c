@@ -152,8 +152,12 @@ static enum tri_status open_parts(struct tri_model *m, const char *folder,
     if (st)
         return st;
     tri_slice_whole(&m->slice, &m->spec);
-    m->kernels = tri_kernels_best();
-    st = open_layers(m, err);
+    unsigned isas = 0;
+    st = tri_cpu_isas(&isas, err);
+    tri_kernels_fill(&m->kernel_table, isas);
+    m->kernels = &m->kernel_table;
+    if (!st)
+        st = open_layers(m, err);
     if (!st)
         st = open_scratch(m, err);
     if (!st)

@@ -29,7 +29,7 @@ static void matmul_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const struct matmul_loop *l = arg;
-    l->kernels->matmul[l->args.w->dtype](&l->args, begin, end);
+    tri_kernels_matmul(l->kernels, l->args.w->dtype)(&l->args, begin, end);
 }
 
 void tri__matmul(const struct tri_model *m, const struct tri_matrix *w, const float *x,

@@ -63,6 +63,7 @@ float *tri__take(struct tri__arena *arena, int64_t floats);
 struct tri_model {
     struct tri_spec spec;
     struct tri_slice slice;
+    struct tri_kernels kernel_table; /* what this CPU runs best */
     const struct tri_kernels *kernels;
     struct tri_budget *budget;
     struct tri_pool *pool;

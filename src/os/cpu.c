@@ -1,0 +1,88 @@
+/* Instruction sets, asked of the CPU and the kernel. See cpu.h. */
+#include "os/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+
+/* Tile data is 8 KiB of state per thread: Linux (5.16 on) hands it out only when asked. */
+static int amx_permitted(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return 0;
+    int tile = (d >> 24) & 1, int8 = (d >> 25) & 1;
+    return tile && int8 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+/* The builtins also check that the operating system saves the wide registers (XCR0). */
+static unsigned detect(void)
+{
+    unsigned isas = 0;
+    __builtin_cpu_init();
+    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+          __builtin_cpu_supports("f16c")))
+        return isas;
+    isas |= 1u << TRI_ISA_AVX2;
+    if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
+        return isas;
+    isas |= 1u << TRI_ISA_AVX512;
+    if (!(__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")))
+        return isas;
+    isas |= 1u << TRI_ISA_VNNI;
+    if (amx_permitted())
+        isas |= 1u << TRI_ISA_AMX;
+    return isas;
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static unsigned detect(void)
+{
+    enum { HWCAP_DOTPROD = 1 << 20 }; /* HWCAP_ASIMDDP of the kernel's hwcap.h */
+    return getauxval(AT_HWCAP) & HWCAP_DOTPROD ? 1u << TRI_ISA_DOTPROD : 0;
+}
+#else
+static unsigned detect(void)
+{
+    return 0;
+}
+#endif
+
+static const char *const names[] = {
+#define TRI_ISA_TEXT(name, text) text,
+    TRI_ISA_MAP(TRI_ISA_TEXT)
+#undef TRI_ISA_TEXT
+};
+
+const char *tri_isa_name(enum tri_isa isa)
+{
+    TRI_ASSERT((unsigned)isa < TRI_ISAS);
+    return names[isa];
+}
+
+enum tri_status tri_cpu_isas(unsigned *isas, struct tri_error *err)
+{
+    const char *cap = getenv("TRIREME_ISA");
+    *isas = 1u << TRI_ISA_REF | 1u << TRI_ISA_BASE;
+    if (!cap || !*cap) {
+        *isas |= detect();
+        return TRI_OK;
+    }
+    for (int i = 0; i < TRI_ISAS; i++) {
+        if (strcmp(cap, names[i]))
+            continue;
+        *isas |= detect();
+        *isas &= (1u << (i + 1)) - 1;
+        return TRI_OK;
+    }
+    return tri_fail(err, TRI_ARG,
+                    "TRIREME_ISA=%.20s: one of ref, base, avx2, avx512, vnni, amx, dotprod", cap);
+}

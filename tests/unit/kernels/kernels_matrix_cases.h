@@ -1,0 +1,212 @@
+/* Cases of the matrix products and of quantisation. Included by kernels_cases.h. */
+#ifndef TRI_TESTS_KERNELS_MATRIX_CASES_H
+#define TRI_TESTS_KERNELS_MATRIX_CASES_H
+
+/* Sum of |w| |x| for every result: what a product's rounding errors are relative to. */
+static double *product_sizes(const struct tri_matrix *w, const float *x, int64_t x_stride,
+                             int64_t tokens)
+{
+    double *size = malloc((size_t)(tokens * w->rows) * sizeof *size);
+    float *line = malloc((size_t)w->cols * sizeof *line);
+    for (int64_t r = 0; r < w->rows && size && line; r++) {
+        const char *data = w->data, *scales = w->scales;
+        tri_row_decode(line, w->dtype, data + (size_t)r * tri_row_data_bytes(w->dtype, w->cols),
+                       scales ? scales + (size_t)r * tri_row_scale_bytes(w->dtype, w->cols) : NULL,
+                       w->cols);
+        for (int64_t t = 0; t < tokens; t++) {
+            double sum = 1e-30;
+            for (int64_t c = 0; c < w->cols; c++)
+                sum += fabs((double)line[c] * (double)x[t * x_stride + c]);
+            size[t * w->rows + r] = sum;
+        }
+    }
+    free(line);
+    return size;
+}
+
+static int64_t random_tokens(struct random *r)
+{
+    static const int64_t some[] = { 1, 1, 2, 3, 4, 5, 8, 13, 17, 70 };
+    return some[random_bits(r) % (sizeof some / sizeof some[0])];
+}
+
+static int64_t random_cols(struct random *r, enum tri_dtype dtype)
+{
+    int64_t cols = random_in(r, 1, 700);
+    return dtype == TRI_DT_MXFP4 ? (cols + 31) & ~(int64_t)31 : cols;
+}
+
+static struct outcome run_matmul(const struct kernel_case *c, const struct tri_kernels *fast,
+                                 struct random *r)
+{
+    int64_t rows = random_in(r, 1, 50), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
+    int64_t row0 = random_in(r, 0, rows - 1), row1 = random_in(r, row0, rows);
+    int64_t x_stride = cols + random_in(r, 0, 3), y_stride = rows + random_in(r, 0, 3);
+    struct outcome out = { 0 };
+    struct matrix_case m;
+    struct array ax, ag, aw;
+    matrix_new(&m, c->dtype, rows, cols, r);
+    const float *x = array_floats(&ax, (tokens - 1) * x_stride + cols, r, 1);
+    float *got = array_floats(&ag, (tokens - 1) * y_stride + rows, NULL, 0);
+    float *want = array_floats(&aw, (tokens - 1) * y_stride + rows, NULL, 0);
+    struct tri_matmul_args a = { &m.w, x, x_stride, got, y_stride, tokens };
+    snprintf(out.shape, sizeof out.shape, "[%lld..%lld of %lld][%lld], %lld tokens",
+             (long long)row0, (long long)row1, (long long)rows, (long long)cols, (long long)tokens);
+    tri_kernels_matmul(fast, c->dtype)(&a, row0, row1);
+    a.y = want;
+    tri_kernels_matmul(tri_kernels_ref(), c->dtype)(&a, row0, row1);
+    double *size = product_sizes(&m.w, x, x_stride, tokens);
+    for (int64_t t = 0; t < tokens; t++)
+        outcome_add(&out, got + t * y_stride, want + t * y_stride, size + t * rows, 0, rows);
+    free(size);
+    bool whole = array_free(&ax);
+    whole = array_free(&ag) && whole;
+    whole = array_free(&aw) && whole;
+    if (!matrix_free(&m) || !whole)
+        out.worst = INFINITY;
+    return out;
+}
+
+struct q_arrays {
+    struct array q, scale, sum;
+    struct tri_qrows rows;
+};
+static void q_new(struct q_arrays *a, int64_t cols, int64_t tokens, bool paired)
+{
+    int64_t stride = tri_q_stride(cols), groups = tokens * (stride / TRI_Q_GROUP);
+    a->rows = (struct tri_qrows){ .q_stride = stride, .paired = paired };
+    a->rows.q = array_new(&a->q, (size_t)(tokens * stride));
+    a->rows.scale = array_new(&a->scale, (size_t)groups * 4);
+    a->rows.sum = array_new(&a->sum, (size_t)groups * 4);
+}
+static bool q_free(struct q_arrays *a)
+{
+    bool whole = array_free(&a->q);
+    whole = array_free(&a->scale) && whole;
+    return array_free(&a->sum) && whole;
+}
+
+/* Also zeros, tiny groups and a NaN now and then. */
+static struct outcome run_quantise(const struct kernel_case *c, const struct tri_kernels *fast,
+                                   struct random *r)
+{
+    (void)c;
+    int64_t cols = random_in(r, 1, 700), tokens = random_tokens(r);
+    struct outcome out = { 0 };
+    struct array ax;
+    struct q_arrays got, want;
+    float *x = array_floats(&ax, tokens * cols, r, 3);
+    if (random_bits(r) % 4 == 0)
+        x[random_in(r, 0, tokens * cols - 1)] = random_bits(r) % 2 ? NAN : -INFINITY;
+    if (random_bits(r) % 4 == 0)
+        for (int64_t i = 0; i < tokens * cols / 2; i++)
+            x[i] *= random_bits(r) % 2 ? 0 : 1e-38f;
+    bool paired = random_bits(r) % 2;
+    q_new(&got, cols, tokens, paired);
+    q_new(&want, cols, tokens, paired);
+    fast->quantise(&(struct tri_quantise_args){ x, cols, cols, got.rows }, 0, tokens);
+    tri_kernels_ref()->quantise(&(struct tri_quantise_args){ x, cols, cols, want.rows }, 0, tokens);
+    snprintf(out.shape, sizeof out.shape, "[%lld][%lld]%s", (long long)tokens, (long long)cols,
+             paired ? " paired" : "");
+    if (memcmp(got.rows.q, want.rows.q, got.q.bytes) ||
+        memcmp(got.rows.sum, want.rows.sum, got.sum.bytes))
+        out.worst = 1e9;
+    outcome_add(&out, got.rows.scale, want.rows.scale, NULL, 1e-30, (int64_t)(got.scale.bytes / 4));
+    bool whole = q_free(&got);
+    whole = q_free(&want) && whole;
+    if (!array_free(&ax) || !whole)
+        out.worst = INFINITY;
+    return out;
+}
+
+static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_kernels *fast,
+                                  struct random *r)
+{
+    int64_t rows = random_in(r, 1, 70), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
+    int64_t row0 = random_in(r, 0, (rows - 1) / TRI_QTILE_ROWS) * TRI_QTILE_ROWS;
+    int64_t row1 = random_in(r, row0, rows), y_stride = rows + random_in(r, 0, 3);
+    struct outcome out = { 0 };
+    struct matrix_case m;
+    struct q_arrays x;
+    struct array af, ag, aw;
+    matrix_new(&m, c->dtype, rows, cols, r);
+    const float *f = array_floats(&af, tokens * cols, r, 1);
+    q_new(&x, cols, tokens, c->dtype != TRI_DT_I8G64);
+    tri_kernels_ref()->quantise(&(struct tri_quantise_args){ f, cols, cols, x.rows }, 0, tokens);
+    if (random_bits(r) % 8 == 0) /* the ends of e8m0, or some odd bf16 */
+        for (size_t i = 0; i < m.scales.bytes; i += 1 + random_bits(r) % 9)
+            m.scales.base[i] = (char)random_bits(r);
+    float *got = array_floats(&ag, (tokens - 1) * y_stride + rows, NULL, 0);
+    float *want = array_floats(&aw, (tokens - 1) * y_stride + rows, NULL, 0);
+    struct tri_qmatmul_args a = { &m.w, x.rows, got, y_stride, tokens };
+    snprintf(out.shape, sizeof out.shape, "[%lld..%lld of %lld][%lld], %lld tokens",
+             (long long)row0, (long long)row1, (long long)rows, (long long)cols, (long long)tokens);
+    tri_kernels_qmatmul(fast, c->dtype)(&a, row0, row1);
+    a.y = want;
+    tri_kernels_qmatmul(tri_kernels_ref(), c->dtype)(&a, row0, row1);
+    outcome_add(&out, got, want, NULL, 1e-30, (tokens - 1) * y_stride + rows);
+    bool whole = array_free(&af);
+    whole = array_free(&ag) && whole;
+    whole = array_free(&aw) && whole;
+    whole = q_free(&x) && whole;
+    if (!matrix_free(&m) || !whole)
+        out.worst = INFINITY;
+    return out;
+}
+
+/* Weights of several MB, so that one token measures the stream from memory. */
+enum { BENCH_ROWS = 4096, BENCH_COLS = 1024 };
+
+static void bench_weights(struct matrix_case *m, enum tri_dtype dtype)
+{
+    static struct matrix_case kept[TRI_DTYPES];
+    struct random r = { 5 };
+    if (!kept[dtype].data.base)
+        matrix_new(&kept[dtype], dtype, BENCH_ROWS, BENCH_COLS, &r);
+    *m = kept[dtype];
+}
+
+static void bench_matmul(const struct kernel_case *c, const struct tri_kernels *k, int64_t tokens,
+                         double *bytes, double *products)
+{
+    static float x[512 * BENCH_COLS], y[512 * BENCH_ROWS];
+    struct matrix_case m;
+    bench_weights(&m, c->dtype);
+    struct tri_matmul_args a = { &m.w, x, BENCH_COLS, y, BENCH_ROWS, tokens };
+    tri_kernels_matmul(k, c->dtype)(&a, 0, BENCH_ROWS);
+    *bytes = (double)(m.data.bytes + m.scales.bytes);
+    *products = (double)tokens * BENCH_ROWS * BENCH_COLS;
+}
+
+static void bench_qmatmul(const struct kernel_case *c, const struct tri_kernels *k, int64_t tokens,
+                          double *bytes, double *products)
+{
+    static struct q_arrays x;
+    static float y[512 * BENCH_ROWS];
+    struct matrix_case m;
+    bench_weights(&m, c->dtype);
+    if (!x.rows.q)
+        q_new(&x, BENCH_COLS, 512, false);
+    x.rows.paired = c->dtype != TRI_DT_I8G64;
+    struct tri_qmatmul_args a = { &m.w, x.rows, y, BENCH_ROWS, tokens };
+    tri_kernels_qmatmul(k, c->dtype)(&a, 0, BENCH_ROWS);
+    *bytes = (double)(m.data.bytes + m.scales.bytes);
+    *products = (double)tokens * BENCH_ROWS * BENCH_COLS;
+}
+
+static void bench_quantise(const struct kernel_case *c, const struct tri_kernels *k, int64_t tokens,
+                           double *bytes, double *products)
+{
+    (void)c;
+    static struct q_arrays x;
+    static float f[512 * BENCH_COLS];
+    if (!x.rows.q)
+        q_new(&x, BENCH_COLS, 512, false);
+    for (int i = 0; i < 512 && f[1] == 0; i++)
+        f[i] = (float)(i * 7 % 61);
+    k->quantise(&(struct tri_quantise_args){ f, BENCH_COLS, BENCH_COLS, x.rows }, 0, tokens);
+    *bytes = (double)tokens * BENCH_COLS * 4;
+    *products = (double)tokens * BENCH_COLS;
+}
+
+#endif
