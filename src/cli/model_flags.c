@@ -229,6 +229,24 @@ static void print_note(void *arg, const char *text)
     fprintf(stderr, "note: %s\n", text);
 }
 
+/* --ram, if it can be had; without it what is free, less a reserve. */
+static enum tri_status find_ceiling(uint64_t *ram_bytes, struct tri_error *err)
+{
+    struct tri_memory_facts facts;
+    char asked[32], room[32], limit[32];
+    tri_memory_read(&facts, "");
+    if (*ram_bytes == 0)
+        *ram_bytes = tri_memory_budget_bytes(&facts);
+    else if (facts.total_bytes && *ram_bytes > tri_memory_room_bytes(&facts))
+        return tri_fail(
+            err, TRI_BUDGET,
+            "--ram asks for %s, but only %s can be had now (limit of the memory "
+            "cgroup: %s)",
+            tri_size_text(asked, *ram_bytes), tri_size_text(room, tri_memory_room_bytes(&facts)),
+            facts.limit_bytes == UINT64_MAX ? "none" : tri_size_text(limit, facts.limit_bytes));
+    return TRI_OK;
+}
+
 enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_flags *flags,
                                struct tri_error *err)
 {
@@ -239,16 +257,13 @@ enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_fl
     enum tri_status st = tri_model_path(out->folder, flags->model, err);
     if (st)
         return st;
-    if (ram == 0) {
-        struct tri_memory_facts facts;
-        tri_memory_read(&facts, "");
-        ram = tri_memory_budget_bytes(&facts);
-    }
     if (!flags->quiet && isatty(STDERR_FILENO)) {
         options.progress = (struct tri_progress){ draw_progress, &line };
         options.notes = (struct tri_notes){ print_note, NULL };
     }
-    st = tri_budget_open(&out->budget, ram, err);
+    st = find_ceiling(&ram, err);
+    if (!st)
+        st = tri_budget_open(&out->budget, ram, err);
     if (!st)
         st = tri_model_open(&out->model, out->folder, &options, out->budget, err);
     if (line.drawn)

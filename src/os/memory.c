@@ -134,7 +134,7 @@ void tri_memory_read(struct tri_memory_facts *out, const char *root)
     read_groups(out, root);
 }
 
-uint64_t tri_memory_budget_bytes(const struct tri_memory_facts *facts)
+uint64_t tri_memory_room_bytes(const struct tri_memory_facts *facts)
 {
     uint64_t room = facts->available_bytes;
     if (facts->cgroup_version != TRI_CGROUP_NONE) {
@@ -143,6 +143,12 @@ uint64_t tri_memory_budget_bytes(const struct tri_memory_facts *facts)
                             : 0;
         room = left < room ? left : room;
     }
+    return room;
+}
+
+uint64_t tri_memory_budget_bytes(const struct tri_memory_facts *facts)
+{
+    uint64_t room = tri_memory_room_bytes(facts);
     uint64_t reserve = room / 16;
     reserve = reserve < 256 * MIB ? 256 * MIB : reserve;
     reserve = reserve > 4096 * MIB ? 4096 * MIB : reserve;

@@ -20,7 +20,10 @@ struct tri_memory_facts {
 
 void tri_memory_read(struct tri_memory_facts *out, const char *root);
 
-/* What a budget may take: the smaller of available memory and what the group leaves, less a
+/* What can be had at all: the smaller of available memory and what the group leaves. */
+uint64_t tri_memory_room_bytes(const struct tri_memory_facts *facts);
+
+/* What a budget takes unless told: that room, less a
  * reserve (a sixteenth, at least 256 MiB and at most 4 GiB) for everything that is not counted. */
 uint64_t tri_memory_budget_bytes(const struct tri_memory_facts *facts);
 
