@@ -1,5 +1,5 @@
 /*
- * Single values: bf16, f16, e4m3, e2m1, e8m0 to float32 and back. Encoding works on the bits of the
+ * Single values: f16, e4m3, e2m1, e8m0 to float32 and back. Encoding works on the bits of the
  * float32, so that the result does not depend on the rounding mode. Sources: fmt.h.
  */
 #include "fmt/fmt.h"
@@ -27,19 +27,6 @@ static uint32_t shift_round(uint32_t bits, int shift)
 {
     uint32_t half = (UINT32_C(1) << (shift - 1)) - 1;
     return (bits + half + ((bits >> shift) & 1)) >> shift;
-}
-
-float tri_bf16_decode(uint16_t bits)
-{
-    return float_of((uint32_t)bits << 16);
-}
-
-uint16_t tri_bf16_encode(float value)
-{
-    uint32_t bits = bits_of(value);
-    if ((bits & 0x7fffffff) > F32_INF)
-        return (uint16_t)((bits >> 16) | 0x40); /* quiet, so that truncation cannot make Inf */
-    return (uint16_t)shift_round(bits, 16);
 }
 
 float tri_f16_decode(uint16_t bits)

@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /*
  * Storage formats of a matrix row of `cols` values.
@@ -55,9 +56,25 @@ struct tri_matrix {
     const void *scales; /* NULL for plain formats */
 };
 
-/* Scalars. Encoding rounds to nearest, ties to even; NaN stays NaN. */
-float tri_bf16_decode(uint16_t bits);
-uint16_t tri_bf16_encode(float value);
+/* Scalars. Encoding rounds to nearest, ties to even; NaN stays NaN. bf16 is inline: loops over it
+ * are memory-bound only if nothing is called. */
+static inline float tri_bf16_decode(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+static inline uint16_t tri_bf16_encode(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    uint32_t quiet = bits >> 16 | 0x40; /* cutting a NaN's low bits must not make it Inf */
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+}
+
 float tri_f16_decode(uint16_t bits);
 uint16_t tri_f16_encode(float value);
 float tri_e4m3_decode(uint8_t bits);  /* OCP e4m3: no Inf, 0x7f/0xff NaN, max 448 */

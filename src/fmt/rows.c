@@ -83,25 +83,43 @@ static void decode_f64(float *out, const void *data, int64_t cols)
     }
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void decode_i8(float *out, const int8_t *q, const void *scales, int64_t cols)
 {
-    for (int64_t c = 0; c < cols; c++)
-        out[c] = (float)q[c] * tri_bf16_decode(get16(scales, c / TRI_I8_GROUP));
+    for (int64_t c = 0, g = 0; c < cols; c += TRI_I8_GROUP, g++) {
+        float scale = tri_bf16_decode(get16(scales, g));
+        int64_t end = least(c + TRI_I8_GROUP, cols);
+        for (int64_t i = c; i < end; i++)
+            out[i] = (float)q[i] * scale;
+    }
 }
 
 static void decode_i4(float *out, const uint8_t *q, const void *scales, int64_t cols)
 {
-    for (int64_t c = 0; c < cols; c++) {
-        int n = (q[c / 2] >> (c % 2 * 4)) & 15;
-        out[c] = (float)(n - 8) * tri_bf16_decode(get16(scales, c / TRI_I4_GROUP));
+    for (int64_t c = 0, g = 0; c < cols; c += TRI_I4_GROUP, g++) {
+        float scale = tri_bf16_decode(get16(scales, g));
+        int64_t end = least(c + TRI_I4_GROUP, cols);
+        for (int64_t i = c; i < end; i++)
+            out[i] = (float)((q[i / 2] >> (i % 2 * 4) & 15) - 8) * scale;
     }
 }
 
+/* Sixteen products a group, then look-ups. */
 static void decode_mxfp4(float *out, const uint8_t *q, const uint8_t *scales, int64_t cols)
 {
-    for (int64_t c = 0; c < cols; c++) {
-        uint8_t n = (q[c / 2] >> (c % 2 * 4)) & 15;
-        out[c] = tri_e2m1_decode(n) * tri_e8m0_decode(scales[c / TRI_MX_GROUP]);
+    TRI_ASSERT(cols % TRI_MX_GROUP == 0);
+    for (int64_t c = 0, g = 0; c < cols; c += TRI_MX_GROUP, g++) {
+        float scale = tri_e8m0_decode(scales[g]), value[16];
+        for (int n = 0; n < 16; n++)
+            value[n] = tri_e2m1_decode((uint8_t)n) * scale;
+        for (int64_t i = c; i < c + TRI_MX_GROUP; i += 2) {
+            out[i] = value[q[i / 2] & 15];
+            out[i + 1] = value[q[i / 2] >> 4];
+        }
     }
 }
 
@@ -176,7 +194,7 @@ static int quantum(float in, float scale, int lo, int hi)
 static void encode_i8(int8_t *q, void *scales, const float *in, int64_t cols)
 {
     for (int64_t c = 0, g = 0; c < cols; c += TRI_I8_GROUP, g++) {
-        int64_t n = cols - c < TRI_I8_GROUP ? cols - c : TRI_I8_GROUP;
+        int64_t n = least(TRI_I8_GROUP, cols - c);
         uint16_t bits = tri_bf16_encode(group_amax(in + c, n) / 127);
         float scale = tri_bf16_decode(bits);
         put16(scales, g, bits);
@@ -194,7 +212,7 @@ static void put_nibble(uint8_t *q, int64_t c, uint8_t n, uint8_t fill)
 static void encode_i4(uint8_t *q, void *scales, const float *in, int64_t cols)
 {
     for (int64_t c = 0, g = 0; c < cols; c += TRI_I4_GROUP, g++) {
-        int64_t n = cols - c < TRI_I4_GROUP ? cols - c : TRI_I4_GROUP;
+        int64_t n = least(TRI_I4_GROUP, cols - c);
         uint16_t bits = tri_bf16_encode(group_amax(in + c, n) / 7);
         float scale = tri_bf16_decode(bits);
         put16(scales, g, bits);
@@ -220,11 +238,9 @@ static void encode_mxfp4(uint8_t *q, uint8_t *scales, const float *in, int64_t c
     for (int64_t c = 0, g = 0; c < cols; c += TRI_MX_GROUP, g++) {
         uint8_t bits = mx_scale(group_amax(in + c, TRI_MX_GROUP));
         scales[g] = bits;
-        for (int64_t i = 0; i < TRI_MX_GROUP; i++) {
-            /* ldexp: exact, and 2^127 would overflow as a float32 factor */
-            float scaled = ldexpf(in[c + i], 127 - bits);
-            put_nibble(q, c + i, bits == 255 ? 0 : tri_e2m1_encode(scaled), 0);
-        }
+        float factor = tri_e8m0_decode((uint8_t)(254 - bits)); /* 2^(127 - bits): exact */
+        for (int64_t i = 0; i < TRI_MX_GROUP; i++)
+            put_nibble(q, c + i, bits == 255 ? 0 : tri_e2m1_encode(in[c + i] * factor), 0);
     }
 }
 

@@ -9,7 +9,7 @@
 
 enum {
     BLOCK_BYTES = 1 << 20,    /* raw rows read at once: fits in cache beside the result */
-    MAX_ROW_BYTES = 64 << 20, /* one row of anything sane */
+    MAX_ROW_VALUES = 8 << 20, /* one row of anything sane */
     VECTOR_BLOCK = 16384      /* bytes of a vector read at once */
 };
 
@@ -151,9 +151,9 @@ static enum tri_status check_rect(struct load *l, struct tri_error *err)
                         "%s: tensor %s: rows %lld + %lld, columns %lld + %lld are outside of it",
                         file, l->t->name, (long long)r->row0, (long long)r->rows,
                         (long long)r->col0, (long long)r->cols);
-    if (r->cols > MAX_ROW_BYTES / 8)
+    if (r->cols > MAX_ROW_VALUES)
         return tri_fail(err, TRI_LIMIT, "%s: tensor %s: rows of %lld values, at most %d", file,
-                        l->t->name, (long long)r->cols, MAX_ROW_BYTES / 8);
+                        l->t->name, (long long)r->cols, MAX_ROW_VALUES);
     return TRI_OK;
 }
 

@@ -126,6 +126,24 @@ static void every_expert_is_one_record(void **state)
     }
 }
 
+/* Golden a's second file begins between the packed half and the scales of layer 3, expert 0. */
+static void an_expert_cut_between_two_files(void **state)
+{
+    (void)state;
+    struct opened o;
+    struct tri_expert_extent x;
+    open_model(&o, "golden/a");
+    assert_int_equal(tri_checkpoint_expert(o.ckpt, 3, 0, &x, NULL), TRI_OK);
+    assert_false(x.contiguous);
+    assert_int_equal(x.part[0].shard, 0);
+    for (int i = 1; i < 6; i++)
+        assert_int_equal(x.part[i].shard, 1);
+    assert_int_equal(x.part[1].offset_bytes, 8 + 42320);
+    assert_int_equal(tri_checkpoint_expert(o.ckpt, 3, 1, &x, NULL), TRI_OK);
+    assert_true(x.contiguous);
+    tri_checkpoint_close(o.ckpt);
+}
+
 int main(void)
 {
     shared_or_skip("k3/tiny/model.safetensors");
@@ -134,6 +152,7 @@ int main(void)
         cmocka_unit_test(vendors_tiny_model),
         cmocka_unit_test(golden_a_matrices),
         cmocka_unit_test(every_expert_is_one_record),
+        cmocka_unit_test(an_expert_cut_between_two_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

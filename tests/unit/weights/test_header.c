@@ -141,6 +141,24 @@ static void index_file_limit(void **state)
     }
 }
 
+static void index_names_and_bytes_limits(void **state)
+{
+    (void)state;
+    char text[400];
+    struct tri__weights_index index;
+    for (int bytes = 255; bytes <= 256; bytes++) {
+        snprintf(text, sizeof text, "{\"weight_map\":{\"a\":\"%0*d\"}}", bytes, 7);
+        enum tri_status st = tri__weights_parse_index(&index, "i", text, strlen(text), NULL);
+        assert_int_equal(st, bytes == 255 ? TRI_OK : TRI_FORMAT);
+        if (!st)
+            tri__weights_index_fini(&index);
+    }
+    /* the size is judged before a byte of it is looked at */
+    assert_int_equal(
+        tri__weights_parse_index(&index, "i", text, (size_t)TRI_WEIGHTS_MAX_INDEX_BYTES + 1, NULL),
+        TRI_LIMIT);
+}
+
 static const char *nowhere(void *arg, int32_t shard)
 {
     (void)arg;
@@ -166,6 +184,17 @@ static void table_finds_every_name_and_no_other(void **state)
     assert_null(tri__weights_table_find(&table, ""));
     tri__weights_table_fini(&table);
     free(name);
+}
+
+static void table_count_limit(void **state)
+{
+    (void)state;
+    struct tri__weights_table table = { 0 };
+    struct tri_tensor *one = tri_calloc(1, sizeof *one); /* the count is judged first */
+    assert_int_equal(
+        tri__weights_table_init(&table, one, (size_t)TRI_SPEC_MAX_TENSORS + 1, nowhere, NULL, NULL),
+        TRI_LIMIT);
+    tri__weights_table_fini(&table);
 }
 
 static void table_refuses_twins_and_mixtures(void **state)
@@ -197,6 +226,8 @@ int main(void)
         cmocka_unit_test(index_interns_files),
         cmocka_unit_test(index_file_limit),
         cmocka_unit_test(table_finds_every_name_and_no_other),
+        cmocka_unit_test(index_names_and_bytes_limits),
+        cmocka_unit_test(table_count_limit),
         cmocka_unit_test(table_refuses_twins_and_mixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

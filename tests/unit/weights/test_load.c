@@ -34,6 +34,8 @@ static const struct {
     { "cube", "[2,3,4]", TRI_DT_F32, 6, 4 },       { "bytes", "[3]", TRI_DT_U8, 3, 1 },
     { "vector", "[40000]", TRI_DT_F32, 1, 40000 },
 };
+/* One value more than a row may have; all of it a hole in the file. */
+enum { WIDE = (8 << 20) + 1 };
 enum { TENSORS = sizeof tensors / sizeof tensors[0] };
 
 static char folder[64];
@@ -60,7 +62,9 @@ static void write_file(void)
                        i ? "," : "", tensors[i].name, tri_dtype_name(tensors[i].dtype),
                        tensors[i].shape, from, data.len_bytes);
     }
-    tri_buf_puts(&head, "}");
+    tri_buf_printf(&head,
+                   ",\"wide\":{\"dtype\":\"BF16\",\"shape\":[%d],\"data_offsets\":[%zu,%zu]}}",
+                   WIDE, data.len_bytes, data.len_bytes + 2 * (size_t)WIDE);
     assert_int_equal(head.failed, TRI_OK);
     assert_int_equal(data.failed, TRI_OK);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
@@ -70,6 +74,9 @@ static void write_file(void)
     assert_int_equal(fwrite(&n, 8, 1, f), 1);
     assert_int_equal(fwrite(head.data, 1, head.len_bytes, f), head.len_bytes);
     assert_int_equal(fwrite(data.data, 1, data.len_bytes, f), data.len_bytes);
+    assert_int_equal(fflush(f), 0);
+    assert_int_equal(ftruncate(fileno(f), (off_t)(8 + head.len_bytes + data.len_bytes + 2 * WIDE)),
+                     0);
     fclose(f);
     tri_buf_fini(&head);
     tri_buf_fini(&data);
@@ -82,7 +89,7 @@ static int set_up(void **state)
     snprintf(folder, sizeof folder, "/tmp/trireme-test-load-XXXXXX");
     assert_non_null(mkdtemp(folder));
     write_file();
-    assert_int_equal(tri_budget_open(&budget, 8 << 20, &err), TRI_OK);
+    assert_int_equal(tri_budget_open(&budget, 16 << 20, &err), TRI_OK);
     if (tri__weights_open_files(&ckpt, folder, 1, NULL, &err))
         fail_msg("%s", err.text);
     return 0;
@@ -145,6 +152,21 @@ static void matrices_of_every_format(void **state)
         check_rect(5, (struct tri_rect){ 0, 700, 0, 1024 }, to[d]); /* more than one block */
         check_rect(5, (struct tri_rect){ 3, 690, 512, 512 }, to[d]);
     }
+}
+
+static void longest_row_and_one_past(void **state)
+{
+    (void)state;
+    struct tri_matrix m;
+    struct tri_error err = { 0 };
+    struct tri_rect r = { 0, 1, 1, WIDE - 1 };
+    assert_int_equal(
+        tri_load_matrix(ckpt, "wide", r, TRI_DT_I4G32, budget, TRI_MEM_TRUNK, &m, &err), TRI_OK);
+    tri_matrix_free(budget, TRI_MEM_TRUNK, &m);
+    r = (struct tri_rect){ 0, 1, 0, WIDE };
+    assert_int_equal(
+        tri_load_matrix(ckpt, "wide", r, TRI_DT_I4G32, budget, TRI_MEM_TRUNK, &m, &err), TRI_LIMIT);
+    assert_non_null(strstr(err.text, "tensor wide"));
 }
 
 static void vectors(void **state)
@@ -267,11 +289,9 @@ static void file_cut_under_us(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_of_every_format),
-        cmocka_unit_test(vectors),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(memory_runs_out),
-        cmocka_unit_test(opening_without_memory),
+        cmocka_unit_test(matrices_of_every_format), cmocka_unit_test(vectors),
+        cmocka_unit_test(longest_row_and_one_past), cmocka_unit_test(refusals),
+        cmocka_unit_test(memory_runs_out),          cmocka_unit_test(opening_without_memory),
         cmocka_unit_test(file_cut_under_us),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
