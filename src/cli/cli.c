@@ -1,6 +1,7 @@
 /* Picks the command and prints the overview. */
 #include "cli/cli.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +27,9 @@ static void overview(FILE *out)
 int tri_cli_fail(const struct tri_error *err)
 {
     fflush(stdout);
-    fprintf(stderr, "trireme: %s\n", err->text[0] ? err->text : tri_status_text(err->status));
+    const char *text = err->text[0] ? err->text : tri_status_text(err->status);
+    bool advise = err->status == TRI_BUDGET && !strstr(text, "--ram");
+    fprintf(stderr, "trireme: %s%s\n", text, advise ? "; give more memory (--ram)" : "");
     return err->status == TRI_ARG ? TRI_EXIT_USAGE : TRI_EXIT_FAILED;
 }
 

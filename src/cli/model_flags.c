@@ -31,7 +31,9 @@ static const struct argp_option flag_options[] = {
     { "ram", KEY_RAM, "SIZE", 0, "Memory ceiling, e.g. 20G (default: what is free, less a reserve)",
       10 },
     { "trunk", KEY_TRUNK, "FORMAT", 0,
-      "Trunk weights in RAM: f32, bf16, int8 or int4 (default: as on disk)", 10 },
+      "Trunk weights in RAM: f32, bf16, int8, int4, disk (as stored) or stream (from disk, every "
+      "step); default auto: the first of disk, int8, int4, stream that fits",
+      10 },
     { "act", KEY_ACT, "KIND", 0, "Activations in the matrix products: exact or int8", 10 },
     { "threads", KEY_THREADS, "N", 0, "Worker threads (default: all CPUs allowed)", 10 },
     { "chunk", KEY_CHUNK, "N", 0, "Tokens per prefill step (default 512)", 10 },
@@ -105,9 +107,10 @@ struct choice {
     int value;
 };
 
-static const struct choice trunks[] = { { "disk", TRI_TRUNK_DISK }, { "f32", TRI_TRUNK_F32 },
-                                        { "bf16", TRI_TRUNK_BF16 }, { "int8", TRI_TRUNK_INT8 },
-                                        { "int4", TRI_TRUNK_INT4 }, { 0 } };
+static const struct choice trunks[] = { { "auto", TRI_TRUNK_AUTO },     { "disk", TRI_TRUNK_DISK },
+                                        { "f32", TRI_TRUNK_F32 },       { "bf16", TRI_TRUNK_BF16 },
+                                        { "int8", TRI_TRUNK_INT8 },     { "int4", TRI_TRUNK_INT4 },
+                                        { "stream", TRI_TRUNK_STREAM }, { 0 } };
 static const struct choice policies[] = {
     { "cycle", TRI_EXPERTS_CYCLE }, { "lru", TRI_EXPERTS_LRU }, { "lfu", TRI_EXPERTS_LFU }, { 0 }
 };

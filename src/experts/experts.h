@@ -26,9 +26,10 @@ enum tri_expert_io { TRI_EXPERTS_IO_AUTO, TRI_EXPERTS_IO_DIRECT, TRI_EXPERTS_IO_
 
 enum {
     TRI_EXPERTS_MIN_SLOTS = 2,
-    TRI_EXPERTS_DEPTH = 16,         /* reads in flight unless said */
-    TRI_EXPERTS_TIMEOUT_MS = 30000, /* a drive silent for so long ends the request */
-    TRI_EXPERTS_HALF_LIFE = 4       /* tokens; peers 3.4 */
+    TRI_EXPERTS_SLOT_SLACK_BYTES = 8192, /* most that alignment adds to a record in one piece */
+    TRI_EXPERTS_DEPTH = 16,              /* reads in flight unless said */
+    TRI_EXPERTS_TIMEOUT_MS = 30000,      /* a drive silent for so long ends the request */
+    TRI_EXPERTS_HALF_LIFE = 4            /* tokens; peers 3.4 */
 };
 
 struct tri_experts_options {

@@ -21,10 +21,22 @@ struct tri_model;
 
 enum { TRI_MODEL_MAX_CHUNK_TOKENS = 65536, TRI_MODEL_KEEP_TOKENS = 8192 };
 
-enum tri_trunk { TRI_TRUNK_DISK, TRI_TRUNK_F32, TRI_TRUNK_BF16, TRI_TRUNK_INT8, TRI_TRUNK_INT4 };
+/*
+ * AUTO: as on disk if that fits, else int8, else int4, else streamed. DISK keeps what the file
+ * holds: lossless. STREAM keeps as little of the trunk in RAM as possible, as stored (for tests).
+ */
+enum tri_trunk {
+    TRI_TRUNK_AUTO,
+    TRI_TRUNK_DISK,
+    TRI_TRUNK_F32,
+    TRI_TRUNK_BF16,
+    TRI_TRUNK_INT8,
+    TRI_TRUNK_INT4,
+    TRI_TRUNK_STREAM
+};
 
 struct tri_model_options {
-    enum tri_trunk trunk; /* DISK keeps what the file holds: lossless */
+    enum tri_trunk trunk;
     int threads;          /* 0 = all CPUs allowed to this process */
     int64_t layers;       /* run only the first N; 0 = all */
     int64_t chunk_tokens; /* most rows of one forward call; 0 = 512 */
@@ -66,6 +78,7 @@ uint64_t tri_model_fingerprint(const struct tri_model *model);
     X(ROUTER, "router")                                                                            \
     X(LATENT, "latent down and up")                                                                \
     X(WAIT, "waiting for experts")                                                                 \
+    X(TRUNK_WAIT, "waiting for the trunk")                                                         \
     X(EXPERTS, "routed experts")                                                                   \
     X(SHARED, "shared experts")                                                                    \
     X(HEAD, "lm_head")                                                                             \

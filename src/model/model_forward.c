@@ -38,25 +38,41 @@ static enum tri_status check_runs(const struct tri_model *m, const struct tri_ru
     return TRI_OK;
 }
 
-static void embed(struct tri__step *s)
+/* One row of the embedding table; from disk when the trunk is streamed. */
+static enum tri_status embed_row(const struct tri_model *m, int64_t id, float *out,
+                                 struct tri_error *err)
+{
+    const struct tri_matrix *e = &m->embed;
+    const struct tri_range *ours = &m->slice.vocab;
+    int64_t row = id - ours->first;
+    if (row < 0 || row >= ours->count) { /* another rank's */
+        memset(out, 0, (size_t)m->spec.hidden * sizeof *out);
+        return TRI_OK;
+    }
+    if (!e->data) {
+        struct tri_rect one = { id, 1, 0, m->spec.hidden };
+        return tri_load_rows(m->ckpt, "model.embed_tokens.weight", one, TRI_DT_F32, out, NULL, err);
+    }
+    const char *data = e->data;
+    tri_row_decode(out, e->dtype, data + (size_t)row * tri_row_data_bytes(e->dtype, e->cols), NULL,
+                   e->cols);
+    return TRI_OK;
+}
+
+static enum tri_status embed(struct tri__step *s, struct tri_error *err)
 {
     struct tri_model *m = s->m;
-    const struct tri_matrix *e = &m->embed;
     int64_t row = 0;
     for (int64_t i = 0; i < s->n_runs; i++) {
         for (int64_t t = 0; t < s->runs[i].n_tokens; t++, row++) {
-            int64_t id = s->runs[i].tokens[t] - m->slice.vocab.first;
-            float *out = m->prefix + row * m->spec.hidden;
-            if (id < 0 || id >= e->rows) {
-                memset(out, 0, (size_t)m->spec.hidden * sizeof *out); /* another rank's row */
-                continue;
-            }
-            const char *data = e->data;
-            tri_row_decode(out, e->dtype, data + (size_t)id * tri_row_data_bytes(e->dtype, e->cols),
-                           NULL, e->cols);
+            enum tri_status st =
+                embed_row(m, s->runs[i].tokens[t], m->prefix + row * m->spec.hidden, err);
+            if (st)
+                return st;
         }
     }
     tri__sum_over_ranks(m, m->prefix, s->tokens * m->spec.hidden);
+    return TRI_OK;
 }
 
 /* h = MIX(bank + prefix), or the prefix itself while the bank is empty (K3 spec 3.2). */
@@ -104,6 +120,10 @@ static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *ba
     int64_t block = m->spec.attn_res_block, width = m->spec.hidden;
     bool opens = block > 0 && index % block == 0;
 
+    tri__time(m, TRI_TIME_TRUNK_WAIT);
+    enum tri_status st = tri__trunk_need(m, index, err);
+    if (st)
+        return st;
     tri__time(m, TRI_TIME_MIX);
     mix(s, *banked, layer->attn_mix);
     if (opens) /* the raw prefix is banked, not the mixed h, and the running sum starts anew */
@@ -126,7 +146,7 @@ static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *ba
         tri__glu_mlp(m, &layer->dense, m->x, m->out, s->tokens);
         tri__sum_over_ranks(m, m->out, s->tokens * width);
     } else {
-        enum tri_status st = tri__moe_forward(s, index, m->x, m->out, err);
+        st = tri__moe_forward(s, index, m->x, m->out, err);
         if (st)
             return st;
     }
@@ -152,6 +172,15 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
     struct tri_model *m = s->m;
     int64_t row = 0, width = m->spec.hidden, vocab = m->spec.vocab;
     enum tri_status st = TRI_OK;
+    bool any = false;
+    for (int64_t i = 0; i < s->n_runs; i++)
+        any |= s->runs[i].logits && s->runs[i].first_logits < s->runs[i].n_tokens;
+    if (!any)
+        return TRI_OK;
+    tri__time(m, TRI_TIME_TRUNK_WAIT);
+    st = tri__trunk_need(m, m->spec.layers, err);
+    if (st)
+        return st;
     tri__time(m, TRI_TIME_MIX);
     mix(s, banked, m->out_mix);
     normalise(s, m->final_norm);
@@ -180,7 +209,7 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
     if (st)
         return st;
     tri__time(model, TRI_TIME_EMBED);
-    embed(&s);
+    st = embed(&s, err);
     for (int64_t l = 0; l < model->spec.layers && !st; l++)
         st = run_layer(&s, l, &banked, err);
     if (!st)

@@ -101,19 +101,42 @@ static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *e
     return TRI_OK;
 }
 
-/* What the store may take: the budget's rest less the sequences that are still to be opened. */
-static uint64_t expert_room(const struct tri_model *m, const struct tri_model_options *options)
+/* Room kept for the sequences that are still to be opened. */
+static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model_options *options)
 {
-    struct tri_budget_report now;
     struct tri_state_bytes cost;
     int64_t tokens = options->context_tokens;
     if (tokens == 0)
         tokens = m->spec.context_tokens < TRI_MODEL_KEEP_TOKENS ? m->spec.context_tokens
                                                                 : TRI_MODEL_KEEP_TOKENS;
     tri_state_cost(&m->spec, &m->slice, &cost);
+    return cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
+}
+
+/* The trunk must leave this for experts: one token's choice of one layer. */
+static enum tri_status least_expert_bytes(const struct tri_model *m, uint64_t *bytes,
+                                          struct tri_error *err)
+{
+    struct tri_expert_extent x;
+    int64_t layer = 0;
+    *bytes = 0;
+    if (m->spec.moe_layers == 0)
+        return TRI_OK;
+    while (m->spec.layer[layer].ffn != TRI_FFN_MOE)
+        layer++;
+    enum tri_status st = tri_checkpoint_expert(m->ckpt, layer, m->slice.experts.first, &x, err);
+    uint64_t slots = (uint64_t)m->spec.topk;
+    slots = slots < TRI_EXPERTS_MIN_SLOTS ? TRI_EXPERTS_MIN_SLOTS : slots;
+    if (!st)
+        *bytes = slots * (x.record_bytes + TRI_EXPERTS_SLOT_SLACK_BYTES);
+    return st;
+}
+
+static uint64_t expert_room(const struct tri_model *m, const struct tri_model_options *options)
+{
+    struct tri_budget_report now;
     tri_budget_read(m->budget, &now);
-    uint64_t left = now.ceiling_bytes - now.used_bytes;
-    uint64_t keep = cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
+    uint64_t left = now.ceiling_bytes - now.used_bytes, keep = sequence_bytes(m, options);
     uint64_t room = left > keep ? left - keep : 1;
     return options->expert_bytes && options->expert_bytes < room ? options->expert_bytes : room;
 }
@@ -162,8 +185,11 @@ static enum tri_status open_parts(struct tri_model *m, const char *folder,
         st = open_scratch(m, err);
     if (!st)
         st = take_fingerprint(m, err);
+    uint64_t least = 0;
     if (!st)
-        st = tri__model_load(m, options, err);
+        st = least_expert_bytes(m, &least, err);
+    if (!st)
+        st = tri__trunk_open(m, options, sequence_bytes(m, options) + least, err);
     if (!st)
         st = open_experts(m, options, err);
     return st;
@@ -194,7 +220,7 @@ void tri_model_close(struct tri_model *model)
     if (!model)
         return;
     tri_experts_close(model->experts);
-    tri__model_unload(model);
+    tri__trunk_close(model);
     tri_budget_free(model->budget, TRI_MEM_SCRATCH, model->scratch, model->scratch_bytes);
     tri_checkpoint_close(model->ckpt);
     tri_pool_close(model->pool);

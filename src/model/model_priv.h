@@ -68,10 +68,10 @@ struct tri_model {
     struct tri_budget *budget;
     struct tri_pool *pool;
     struct tri_checkpoint *ckpt;
-    struct tri_experts *experts; /* NULL without MoE layers */
-    struct tri__loader *loader;  /* owns every matrix and vector below */
-    struct tri__layer *layer;    /* [spec.layers] */
-    struct tri_matrix embed, head;
+    struct tri_experts *experts;   /* NULL without MoE layers */
+    struct tri__trunk *trunk;      /* owns every matrix and vector below */
+    struct tri__layer *layer;      /* [spec.layers] */
+    struct tri_matrix embed, head; /* embed.data NULL: rows are read from disk */
     float *final_norm, *out_mix;
     uint64_t fingerprint;
 
@@ -98,11 +98,17 @@ struct tri__step {
     int64_t tokens;
 };
 
-/* model_load.c */
-TRI_MUST_CHECK enum tri_status tri__model_load(struct tri_model *m,
+/* model_trunk.c: `keep_bytes` of the budget stay free for sequences and experts. */
+TRI_MUST_CHECK enum tri_status tri__trunk_open(struct tri_model *m,
                                                const struct tri_model_options *options,
+                                               uint64_t keep_bytes, struct tri_error *err);
+void tri__trunk_close(struct tri_model *m);
+/*
+ * model_stream.c: brings unit `index` (a layer; spec.layers is the head) to RAM if it is not there.
+ * Its matrices may be used until the next call.
+ */
+TRI_MUST_CHECK enum tri_status tri__trunk_need(struct tri_model *m, int64_t index,
                                                struct tri_error *err);
-void tri__model_unload(struct tri_model *m);
 
 /* model_profile.c: from here on the step's time belongs to `part`. Calling thread only. */
 void tri__time(struct tri_model *m, enum tri_time part);

@@ -24,6 +24,13 @@ uint64_t tri_matrix_bytes(enum tri_dtype dtype, int64_t rows, int64_t cols)
     return data_part(dtype, rows, cols) + (uint64_t)rows * tri_row_scale_bytes(dtype, cols);
 }
 
+struct tri_matrix tri_matrix_in(void *memory, enum tri_dtype dtype, int64_t rows, int64_t cols)
+{
+    bool grouped = tri_row_scale_bytes(dtype, 1) != 0;
+    return (struct tri_matrix){ dtype, rows, cols, memory,
+                                grouped ? (char *)memory + data_part(dtype, rows, cols) : NULL };
+}
+
 void tri_matrix_free(struct tri_budget *budget, enum tri_account account, struct tri_matrix *m)
 {
     if (m->data)
@@ -157,14 +164,26 @@ static enum tri_status check_rect(struct load *l, struct tri_error *err)
     return TRI_OK;
 }
 
+enum tri_status tri_load_rows(const struct tri_checkpoint *ckpt, const char *name,
+                              struct tri_rect rect, enum tri_dtype dtype, void *data, void *scales,
+                              struct tri_error *err)
+{
+    struct load l = { .ckpt = ckpt, .rect = rect, .dtype = dtype, .data = data, .scales = scales };
+    TRI_ASSERT(dtype == TRI_DT_F32 || dtype == TRI_DT_BF16 || dtype == TRI_DT_I8G64 ||
+               dtype == TRI_DT_I4G32);
+    enum tri_status st = find(ckpt, name, &l.t, err);
+    if (!st)
+        st = check_rect(&l, err);
+    return st ? st : fill(&l, err);
+}
+
 enum tri_status tri_load_matrix(const struct tri_checkpoint *ckpt, const char *name,
                                 struct tri_rect rect, enum tri_dtype dtype,
                                 struct tri_budget *budget, enum tri_account account,
                                 struct tri_matrix *out, struct tri_error *err)
 {
-    struct load l = { .ckpt = ckpt, .rect = rect, .dtype = dtype };
-    TRI_ASSERT(dtype == TRI_DT_F32 || dtype == TRI_DT_BF16 || dtype == TRI_DT_I8G64 ||
-               dtype == TRI_DT_I4G32);
+    /* Checked before memory is taken: a rectangle that lies outside may be of any size. */
+    struct load l = { .ckpt = ckpt, .rect = rect };
     enum tri_status st = find(ckpt, name, &l.t, err);
     if (!st)
         st = check_rect(&l, err);
@@ -176,16 +195,13 @@ enum tri_status tri_load_matrix(const struct tri_checkpoint *ckpt, const char *n
     st = tri_budget_alloc(budget, account, bytes, &memory, &inner);
     if (st)
         return tri_fail(err, st, "tensor %s: %s", name, inner.text);
-    l.data = memory;
-    l.scales = l.data + data_part(dtype, rect.rows, rect.cols);
-    st = fill(&l, err);
-    if (st) {
+    struct tri_matrix m = tri_matrix_in(memory, dtype, rect.rows, rect.cols);
+    st = tri_load_rows(ckpt, name, rect, dtype, memory, (void *)(uintptr_t)m.scales, err);
+    if (st)
         tri_budget_free(budget, account, memory, bytes);
-        return st;
-    }
-    bool grouped = tri_row_scale_bytes(dtype, 1) != 0;
-    *out = (struct tri_matrix){ dtype, rect.rows, rect.cols, l.data, grouped ? l.scales : NULL };
-    return TRI_OK;
+    else
+        *out = m;
+    return st;
 }
 
 enum tri_status tri_load_vector(const struct tri_checkpoint *ckpt, const char *name, int64_t first,

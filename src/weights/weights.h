@@ -84,6 +84,15 @@ TRI_MUST_CHECK enum tri_status tri_load_matrix(const struct tri_checkpoint *ckpt
                                                struct tri_matrix *out, struct tri_error *err);
 void tri_matrix_free(struct tri_budget *budget, enum tri_account account, struct tri_matrix *m);
 
+/* The matrix of this shape and format that lies in `memory` of tri_matrix_bytes(). */
+struct tri_matrix tri_matrix_in(void *memory, enum tri_dtype dtype, int64_t rows, int64_t cols);
+
+/* The same as tri_load_matrix into memory of the caller's: rows packed at `data`, their scales
+ * (NULL for plain formats) at `scales`. A failure leaves the memory undefined. */
+TRI_MUST_CHECK enum tri_status tri_load_rows(const struct tri_checkpoint *ckpt, const char *name,
+                                             struct tri_rect rect, enum tri_dtype dtype, void *data,
+                                             void *scales, struct tri_error *err);
+
 /* Reads `count` values from `first` of a vector-like tensor as float32 into caller memory. */
 TRI_MUST_CHECK enum tri_status tri_load_vector(const struct tri_checkpoint *ckpt, const char *name,
                                                int64_t first, int64_t count, float *out,

@@ -50,6 +50,30 @@ class Streaming(unittest.TestCase):
         got = logits(self.folder, "--chunk", "16", "--expert-ram", "8K", "--threads", "2")
         self.assertEqual((got.returncode, got.stdout), (0, want.stdout))
 
+    def test_a_streamed_trunk(self):
+        want = logits(self.folder, "--chunk", "4")
+        for ram in ("64M", "4M"):
+            for threads in ("1", "2"):
+                got = logits(self.folder, "--chunk", "4", "--trunk", "stream", "--ram", ram,
+                             "--threads", threads)
+                self.assertEqual((got.returncode, got.stdout), (0, want.stdout), got.stderr)
+
+    def test_the_ladder(self):
+        """Less and less memory: the answer stays, gets coarser, is exact again when the trunk is
+        streamed, and is refused in one line at the end; never anything else."""
+        exact = logits(self.folder, "--chunk", "4").stdout
+        seen = []
+        for kib in range(4000, 100, -60):
+            got = logits(self.folder, "--chunk", "4", "--ram", f"{kib}K")
+            if got.returncode == 0:
+                seen.append("exact" if got.stdout == exact else "coarser")
+            else:
+                self.assertEqual((got.returncode, got.stderr.count("\n")), (1, 1), got.stderr)
+                self.assertIn("--ram", got.stderr)
+                seen.append("refused")
+        stages = [s for i, s in enumerate(seen) if i == 0 or s != seen[i - 1]]
+        self.assertEqual(stages, ["exact", "coarser", "exact", "refused"])
+
     def test_too_little(self):
         got = logits(self.folder, "--expert-ram", "1K")
         self.assertEqual(got.returncode, 1)
