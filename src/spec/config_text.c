@@ -57,9 +57,10 @@ static void note_defaults(const struct tri__spec_reader *r)
 static void check_product(struct tri__spec_reader *r, const char *key, int64_t a, int64_t b,
                           const char *what)
 {
-    if (a * b > TRI_SPEC_MAX_WIDTH)
-        tri__spec_refuse(r, TRI_FORMAT, key, "%s would be %lld, at most %d", what,
-                         (long long)(a * b), TRI_SPEC_MAX_WIDTH);
+    long long product = a * b;
+    if (product > TRI_SPEC_MAX_WIDTH)
+        tri__spec_refuse(r, TRI_FORMAT, key, "%s would be %lld, at most %d", what, product,
+                         TRI_SPEC_MAX_WIDTH);
 }
 
 static void read_activation(struct tri__spec_reader *r, struct tri_spec *s)
@@ -211,6 +212,7 @@ static void check_groups(struct tri__spec_reader *r, struct tri_spec *s)
 {
     if (!tri__spec_bool(r, "use_grouped_topk", true))
         s->expert_groups = s->topk_groups = 1;
+    long long reach = s->experts / s->expert_groups * s->topk_groups;
     if (s->experts % s->expert_groups)
         tri__spec_refuse(r, TRI_FORMAT, "num_expert_group", "it must divide num_experts (%lld)",
                          (long long)s->experts);
@@ -220,10 +222,9 @@ static void check_groups(struct tri__spec_reader *r, struct tri_spec *s)
     else if (s->expert_groups > 1 && s->experts / s->expert_groups < 2)
         tri__spec_refuse(r, TRI_FORMAT, "num_expert_group",
                          "a group is ranked by its two best experts and needs two at least");
-    else if (s->topk > s->experts / s->expert_groups * s->topk_groups)
+    else if (s->topk > reach)
         tri__spec_refuse(r, TRI_FORMAT, "num_experts_per_token",
-                         "at most the experts of topk_group groups (%lld)",
-                         (long long)(s->experts / s->expert_groups * s->topk_groups));
+                         "at most the experts of topk_group groups (%lld)", reach);
 }
 
 /* MXFP4 shares a scale among 32 inputs of a row: both input widths of an expert must divide. */

@@ -220,13 +220,24 @@ static enum tri_status load_index(struct tri__weights_index *index, const char *
     return st;
 }
 
+/* Takes `word` and, after it, one to eight digits off the front of *at. */
+static bool take_number(const char **at, const char *word, unsigned *number)
+{
+    size_t skip = strlen(word), digits = 0;
+    if (strncmp(*at, word, skip) != 0)
+        return false;
+    const char *text = *at + skip;
+    for (*number = 0; text[digits] >= '0' && text[digits] <= '9' && digits < 8; digits++)
+        *number = *number * 10 + (unsigned)(text[digits] - '0');
+    *at = text + digits;
+    return digits > 0;
+}
+
 /* "model-00003-of-000096.safetensors": number and count; both of any digit width. */
 static bool numbered_name(const char *name, unsigned *number, unsigned *count)
 {
-    int end = 0;
-    if (sscanf(name, "model-%8u-of-%8u.safetensors%n", number, count, &end) != 2 || end == 0)
-        return false;
-    return name[end] == 0 && name[6] != '+' && name[6] != '-' && name[6] != ' ';
+    return take_number(&name, "model-", number) && take_number(&name, "-of-", count) &&
+           strcmp(name, ".safetensors") == 0;
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b)

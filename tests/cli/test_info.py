@@ -249,7 +249,7 @@ class Machine(Case):
         self.assertEqual(got["machine"]["cpus"], len(os.sched_getaffinity(0)))
         with open("/proc/meminfo") as f:
             self.assertEqual(got["machine"]["memory_bytes"], int(f.readline().split()[1]) * 1024)
-        self.assertIn("matmul", [k["operation"] for k in got["kernels"]])
+        self.assertTrue(any(k["operation"].startswith("matmul") for k in got["kernels"]))
         self.assertIn(got["version"], info().stdout)
 
     def test_usage(self):
