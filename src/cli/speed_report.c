@@ -1,0 +1,159 @@
+/* The results of `trireme speed`, for a person and for a program. */
+#include "cli/speed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/json.h"
+#include "spec/spec.h"
+
+static const char *trunk_name(enum tri_trunk trunk)
+{
+    static const char *const name[] = { "as on disk", "f32", "bf16", "int8", "int4" };
+    return name[trunk];
+}
+
+static double rate_of(const struct speed_row *r, double seconds)
+{
+    return speed_row_tokens(r) / seconds;
+}
+
+static double share(const struct speed_report *report, const struct speed_row *r, bool *by_reading)
+{
+    return 100 * speed_limit_s(report, r, by_reading) / r->median_s;
+}
+
+static void print_limits(const struct speed_report *r)
+{
+    if (r->reads)
+        printf("limits   read %.1f GB/s, the best of %d passes by %d threads between the rows\n",
+               r->read_bytes_per_s * 1e-9, r->reads, r->threads);
+    for (int i = 0; i < r->peaks; i++)
+        printf("         %-4s %8.1f G operations/s  %s\n", tri_peak_kind_name(r->peak[i].kind),
+               r->peak[i].ops_per_s * 1e-9, r->peak[i].loop);
+}
+
+static void print_cost(const struct speed_report *r)
+{
+    const struct speed_cost *c = &r->cost;
+    struct speed_step one = { 1, 1, 0, 1, c->moe_layers * c->topk };
+    printf("a token  %.2f MB = trunk %.2f + %.0f experts %.2f + state %.2f; %.1f M operations\n",
+           speed_step_bytes(c, &one) * 1e-6, c->trunk_bytes * 1e-6, one.distinct,
+           one.distinct * c->expert_bytes * 1e-6, (c->state_bytes + c->mla_bytes) * 1e-6,
+           speed_step_ops(c, &one) * 1e-6);
+    printf("         (ledger: trunk %.2f MB without the scales of groups)\n",
+           c->ledger_trunk_bytes * 1e-6);
+}
+
+static void print_rows(const struct speed_report *report)
+{
+    printf("\n%-13s%6s%8s%11s  %-21s%9s%8s%8s%9s  %s\n", "what", "batch", "depth", "tokens/s",
+           "(least to most)", "step ms", "experts", "GB/s", "G op/s", "share of the limit");
+    for (int i = 0; i < report->rows; i++) {
+        const struct speed_row *r = &report->row[i];
+        bool by_reading = false;
+        double steps = (double)r->profile.steps / (double)r->reps, percent;
+        char spread[40], what[24];
+        snprintf(what, sizeof what, "%s %" PRId64, r->decode ? "decode" : "prefill", r->tokens);
+        snprintf(spread, sizeof spread, "(%.2f to %.2f)", rate_of(r, r->most_s),
+                 rate_of(r, r->least_s));
+        printf("%-13s%6" PRId64 "%8" PRId64 "%11.2f  %-21s%9.3f%8.1f%8.2f%9.1f", what, r->batch,
+               r->depth, rate_of(r, r->median_s), spread, r->median_s / steps * 1e3, r->distinct,
+               r->bytes / r->median_s * 1e-9, r->ops / r->median_s * 1e-9);
+        percent = share(report, r, &by_reading);
+        if (report->reads)
+            printf("  %.1f %% of %s", percent, by_reading ? "reading" : "int8 arithmetic");
+        printf("\n");
+    }
+}
+
+static void print_parts(const struct speed_report *report)
+{
+    printf("\ntime by part, %% of a step\n%-24s", "");
+    for (int i = 0; i < report->rows; i++) {
+        const struct speed_row *r = &report->row[i];
+        char name[32];
+        snprintf(name, sizeof name, "%c%" PRId64 "/%" PRId64 "/%" PRId64, r->decode ? 'd' : 'p',
+                 r->tokens, r->batch, r->depth);
+        printf("%14s", name);
+    }
+    for (int part = 0; part < TRI_TIMES; part++) {
+        printf("\n%-24s", tri_time_name((enum tri_time)part));
+        for (int i = 0; i < report->rows; i++) {
+            const struct speed_row *r = &report->row[i];
+            double all = 0;
+            for (int k = 0; k < TRI_TIMES; k++)
+                all += (double)r->profile.ns[k];
+            printf("%14.1f", all > 0 ? 100 * (double)r->profile.ns[part] / all : 0);
+        }
+    }
+    printf("\n");
+}
+
+void speed_print(const struct speed_report *report, const struct speed_args *a,
+                 const struct tri_opened *o)
+{
+    printf("model    %s, trunk %s, %d threads, chunk %" PRId64 ", loaded in %.1f s\n", o->folder,
+           trunk_name(a->flags.options.trunk), report->threads, tri_model_chunk_tokens(o->model),
+           o->load_s);
+    print_limits(report);
+    print_cost(report);
+    print_rows(report);
+    print_parts(report);
+}
+
+static json_t *row_json(const struct speed_report *report, const struct speed_row *r)
+{
+    bool by_reading = false;
+    double percent = share(report, r, &by_reading);
+    json_t *parts = json_object();
+    for (int i = 0; i < TRI_TIMES; i++)
+        json_object_set_new(parts, tri_time_name((enum tri_time)i),
+                            json_real((double)r->profile.ns[i] * 1e-9 / (double)r->reps));
+    json_t *row = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "what",
+        r->decode ? "decode" : "prefill", "tokens", (json_int_t)r->tokens, "batch",
+        (json_int_t)r->batch, "depth", (json_int_t)r->depth, "repetitions", (json_int_t)r->reps,
+        "tokens_per_s", rate_of(r, r->median_s), "tokens_per_s_least", rate_of(r, r->most_s),
+        "tokens_per_s_most", rate_of(r, r->least_s), "bytes", r->bytes, "operations", r->ops,
+        "distinct_experts", r->distinct, "expected_distinct_experts", r->expected_distinct,
+        "seconds_by_part", parts);
+    if (report->reads) {
+        json_object_set_new(row, "read_bytes_per_s", json_real(r->read_bytes_per_s));
+        json_object_set_new(row, "limit_percent", json_real(percent));
+        json_object_set_new(row, "limited_by", json_string(by_reading ? "reading" : "arithmetic"));
+    }
+    return row;
+}
+
+static json_t *cost_json(const struct speed_cost *c)
+{
+    struct speed_step one = { 1, 1, 0, 1, c->moe_layers * c->topk };
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bytes_per_token",
+                     speed_step_bytes(c, &one), "operations_per_token", speed_step_ops(c, &one),
+                     "trunk_bytes", c->trunk_bytes, "expert_bytes", c->expert_bytes,
+                     "experts_per_token", one.distinct, "state_bytes", c->state_bytes,
+                     "mla_bytes_per_cached_token", c->mla_bytes, "ledger_trunk_bytes",
+                     c->ledger_trunk_bytes);
+}
+
+void speed_print_json(const struct speed_report *report, const struct speed_args *a,
+                      const struct tri_opened *o)
+{
+    json_t *rows = json_array(), *peaks = json_array();
+    for (int i = 0; i < report->rows; i++)
+        json_array_append_new(rows, row_json(report, &report->row[i]));
+    for (int i = 0; i < report->peaks; i++)
+        json_array_append_new(peaks, json_pack("{s:s, s:s, s:f}", "kind",
+                                               tri_peak_kind_name(report->peak[i].kind), "loop",
+                                               report->peak[i].loop, "operations_per_s",
+                                               report->peak[i].ops_per_s));
+    json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o}", "model", o->folder,
+                            "trunk", trunk_name(a->flags.options.trunk), "threads", report->threads,
+                            "chunk", (json_int_t)tri_model_chunk_tokens(o->model), "load_s",
+                            o->load_s, "read_bytes_per_s", report->read_bytes_per_s, "peaks", peaks,
+                            "cost", cost_json(&report->cost), "rows", rows);
+    json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    printf("\n");
+    json_decref(all);
+}
