@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 #include "base/mem.h"
 
 enum { HISTORY_LINES = 500, PASTE_WAIT_MS = 20 };
@@ -31,7 +32,7 @@ static char *prompt_of(EditLine *el)
 }
 
 /* Bound to Ctrl-C: the terminal does not send a signal while a line is edited. */
-static unsigned char on_ctrl_c(EditLine *el, int key)
+static unsigned char on_ctrl_c(EditLine *el, wint_t key)
 {
     struct tri_line_reader *r = NULL;
     (void)key;
@@ -43,7 +44,7 @@ static unsigned char on_ctrl_c(EditLine *el, int key)
 }
 
 /* Bound to Ctrl-Z, for the same reason. */
-static unsigned char on_ctrl_z(EditLine *el, int key)
+static unsigned char on_ctrl_z(EditLine *el, wint_t key)
 {
     (void)key;
     el_set(el, EL_PREP_TERM, 0);
@@ -82,9 +83,10 @@ enum tri_status tri_line_reader_open(struct tri_line_reader **out, FILE *echo, c
     el_set(r->el, EL_PROMPT, prompt_of);
     el_set(r->el, EL_EDITOR, "emacs");
     el_set(r->el, EL_HIST, history, r->history);
-    el_set(r->el, EL_ADDFN, "chat-interrupt", "Ends the line", on_ctrl_c);
+    /* The wide call keeps the names where they are; the narrow one leaks a copy. */
+    el_wset(r->el, EL_ADDFN, L"chat-interrupt", L"Ends the line", on_ctrl_c);
     el_set(r->el, EL_SETTY, "-d", "-isig", NULL);
-    el_set(r->el, EL_ADDFN, "chat-suspend", "Stops the program for now", on_ctrl_z);
+    el_wset(r->el, EL_ADDFN, L"chat-suspend", L"Stops the program for now", on_ctrl_z);
     el_set(r->el, EL_BIND, "^C", "chat-interrupt", NULL);
     el_set(r->el, EL_BIND, "^Z", "chat-suspend", NULL);
     el_set(r->el, EL_BIND, "^R", "em-inc-search-prev", NULL);

@@ -59,7 +59,7 @@ static void add_bias(struct tri__engine_sampler *s, const struct tri__engine_pic
     for (int64_t i = 0; i < pick->n_banned; i++) {
         int64_t c = tri__engine_id_candidate(s, pick->banned[i]);
         if (c >= 0)
-            s->logits[c] = -INFINITY;
+            s->logits[c] = (double)-INFINITY;
     }
 }
 
