@@ -75,7 +75,8 @@ static enum tri_status prepare(struct run *r, struct tri_error *err)
     const struct tri_run_options *o = &r->options;
     r->conversation.thinking = o->thinking;
     r->conversation.effort = o->effort;
-    enum tri_status st = find_prompt(r, err);
+    enum tri_status st =
+        o->request_file ? read_file(&r->prompt, o->request_file, err) : find_prompt(r, err);
     if (st == TRI_OK && o->tools_file)
         st = tri_conversation_tools(&r->conversation, o->tools_file, err);
     if (st == TRI_OK && o->system)
@@ -94,6 +95,33 @@ static enum tri_status continue_text(struct run *r, struct tri_screen *screen,
         struct tri_reply_request request = { .prompt = &ids };
         st = tri_reply_make(reply, &r->talk, &r->options, &request, screen, err);
     }
+    tri_ids_fini(&ids);
+    return st;
+}
+
+/* A request file is rendered as it is; thinking and effort come from the command line. */
+static enum tri_status answer_request(struct run *r, struct tri_screen *screen,
+                                      struct tri_reply *reply, struct tri_error *err)
+{
+    const struct tri_run_options *o = &r->options;
+    struct tri_chat_settings settings = TRI_CHAT_SETTINGS;
+    struct tri_prompt *rendered = NULL;
+    struct tri_ids ids = { 0 };
+    size_t tools = 0;
+    settings.thinking = o->thinking;
+    settings.effort = o->effort;
+    enum tri_status st = tri_chat_render(&rendered, o->request_file, r->prompt.data,
+                                         r->prompt.len_bytes, &settings, err);
+    if (st == TRI_OK)
+        st = tri_prompt_encode(rendered, r->talk.tok, &ids, err);
+    if (st == TRI_OK) {
+        tri_prompt_tools(rendered, &tools);
+        struct tri_reply_request request = { .prompt = &ids,
+                                             .rendered = rendered,
+                                             .tools = tools > 0 };
+        st = tri_reply_make(reply, &r->talk, o, &request, screen, err);
+    }
+    tri_prompt_close(rendered);
     tri_ids_fini(&ids);
     return st;
 }
@@ -135,8 +163,9 @@ static enum tri_status one_answer(struct run *r, struct tri_error *err)
                                  .thinking = o->show_thinking == TRI_SHOW_YES ||
                                              (o->show_thinking == TRI_SHOW_AUTO && terminal),
                                  .progress = !o->flags.quiet && tri_is_terminal(stderr) };
-    enum tri_status st =
-        o->raw ? continue_text(r, &screen, &reply, err) : answer_message(r, &screen, &reply, err);
+    enum tri_status st = o->raw            ? continue_text(r, &screen, &reply, err)
+                         : o->request_file ? answer_request(r, &screen, &reply, err)
+                                           : answer_message(r, &screen, &reply, err);
     if (st == TRI_OK)
         st = report(r, &reply, err);
     if (st == TRI_OK && !strcmp(reply.finish, "interrupted"))

@@ -33,12 +33,15 @@ enum {
     KEY_STATS,
     KEY_JSON,
     KEY_TOOLS,
-    KEY_PROMPT_FILE
+    KEY_PROMPT_FILE,
+    KEY_REQUEST
 };
 
 static const struct argp_option options[] = {
     { 0, 0, 0, 0, "What is asked:", 1 },
     { "prompt-file", KEY_PROMPT_FILE, "FILE", 0, "Read the prompt from a file (- is stdin)", 1 },
+    { "request", KEY_REQUEST, "FILE", 0,
+      "Answer a whole conversation: JSON with messages, and tools or response_format if any", 1 },
     { "system", KEY_SYSTEM, "TEXT", 0, "System message", 1 },
     { "tools", KEY_TOOLS, "FILE", 0, "Declare tools: a JSON list, as in the OpenAI API", 1 },
     { "effort", KEY_EFFORT, "LEVEL", 0, "How much to think: low, high or max (default)", 1 },
@@ -230,6 +233,9 @@ static error_t parse_rest(struct tri_run_options *o, int key, char *arg, struct 
     case KEY_PROMPT_FILE:
         o->prompt_file = arg;
         return 0;
+    case KEY_REQUEST:
+        o->request_file = arg;
+        return 0;
     case 'q':
         o->flags.quiet = true;
         return 0;
@@ -263,8 +269,8 @@ static void sort_words(struct tri_run_options *o, struct argp_state *state)
                    o->flags.model ? o->word[1] : first);
     }
     o->prompt = next < o->words ? o->word[next] : NULL;
-    if (o->prompt && o->prompt_file)
-        argp_error(state, "a prompt and --prompt-file: which one?");
+    if (o->prompt && (o->prompt_file || o->request_file))
+        argp_error(state, "a prompt and a file with one: which shall it be?");
     if (o->prompt && !strcmp(o->prompt, "-")) {
         o->prompt_file = "-";
         o->prompt = NULL;
@@ -273,8 +279,10 @@ static void sort_words(struct tri_run_options *o, struct argp_state *state)
 
 static void check_together(struct tri_run_options *o, struct argp_state *state)
 {
-    if (o->raw && (o->system || o->tools_file))
-        argp_error(state, "--raw knows no chat format, so no --system and no --tools");
+    if (o->raw && (o->system || o->tools_file || o->request_file))
+        argp_error(state, "--raw knows no chat format: no --system, --tools, --request");
+    if (o->request_file && (o->system || o->tools_file || o->prompt_file))
+        argp_error(state, "--request brings its own messages and tools");
     if (o->greedy)
         o->sampling.temperature = 0;
     if (!o->seed_given)

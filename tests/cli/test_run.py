@@ -262,6 +262,19 @@ class Pipes(WithModel):
             pathlib.Path(path).write_text(text)
             self.assertIn("tools.json", self.run_it("--tools", path, "hi", rc=1)[1])
 
+    def test_a_request_is_the_same_prompt(self):
+        path = os.path.join(self.dir, "request.json")
+        pathlib.Path(path).write_text(json.dumps({"messages": [
+            {"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]}))
+        args = ["--seed", "3", "--max-tokens", "20", *LETTERS]
+        want = self.object_of(*args, "--system", "Be brief.", "hi")
+        got = self.object_of(*args, "--request", path)
+        self.assertEqual((got["tokens"], got["usage"]), (want["tokens"], want["usage"]))
+        pathlib.Path(path).write_text('{"messages":[{"role":"nobody","content":"x"}]}')
+        self.assertIn("request.json: messages[0]", self.run_it("--request", path, rc=1)[1])
+        self.run_it("--request", path, "hi", rc=2)
+        self.run_it("--request", path, "--system", "x", rc=2)
+
     def test_a_closed_pipe_ends_it(self):
         p = subprocess.Popen([TRIREME, "run", self.model, "--raw", *LETTERS, "hi"],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
