@@ -141,9 +141,9 @@ int tri_cmd_speed(int argc, char **argv)
     if (!st)
         st = speed_run(report, &a, &opened, &err);
     if (!st && a.json)
-        speed_print_json(report, &a, &opened);
+        speed_print_json(report, &opened);
     else if (!st)
-        speed_print(report, &a, &opened);
+        speed_print(report, &opened);
     tri_flags_close(&opened);
     tri_free(report);
     if (!st && (fflush(stdout) || ferror(stdout)))

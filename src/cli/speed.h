@@ -37,7 +37,7 @@ struct speed_cost {
 };
 
 TRI_MUST_CHECK enum tri_status speed_cost_of(struct speed_cost *out, const struct tri_opened *o,
-                                             const struct speed_args *a, struct tri_error *err);
+                                             struct tri_error *err);
 
 /* One step of `tokens` rows in `sequences` sequences that hold `depth` tokens each. */
 struct speed_step {
@@ -84,9 +84,7 @@ int64_t speed_capacity(const struct speed_args *a);
 TRI_MUST_CHECK enum tri_status speed_run(struct speed_report *report, const struct speed_args *a,
                                          struct tri_opened *o, struct tri_error *err);
 
-void speed_print(const struct speed_report *report, const struct speed_args *a,
-                 const struct tri_opened *o);
-void speed_print_json(const struct speed_report *report, const struct speed_args *a,
-                      const struct tri_opened *o);
+void speed_print(const struct speed_report *report, const struct tri_opened *o);
+void speed_print_json(const struct speed_report *report, const struct tri_opened *o);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "cli/speed.h"
 
+#include <string.h>
 #include "arch/arch.h"
 #include "cli/info.h"
 #include "layout/layout.h"
@@ -22,7 +23,9 @@ static int dense_number(enum tri_trunk trunk)
         return TRI_NUM_INT8;
     case TRI_TRUNK_INT4:
         return TRI_NUM_INT4;
+    case TRI_TRUNK_AUTO:
     case TRI_TRUNK_DISK:
+    case TRI_TRUNK_STREAM:
         break;
     }
     return -1;
@@ -54,6 +57,20 @@ static void ask_ledger(struct speed_cost *out, const struct tri_arch *arch, int6
     out->ledger_trunk_bytes = out->work.dense_bytes + out->work.head_bytes;
 }
 
+/* The column of tri_info_needs. */
+static int column_of(enum tri_trunk trunk)
+{
+    static const char *const names[] = { [TRI_TRUNK_F32] = "f32",
+                                         [TRI_TRUNK_BF16] = "bf16",
+                                         [TRI_TRUNK_INT8] = "int8",
+                                         [TRI_TRUNK_INT4] = "int4",
+                                         [TRI_TRUNK_STREAM] = NULL };
+    for (int i = 0; i < TRI_INFO_PRECISIONS && names[trunk]; i++)
+        if (!strcmp(names[trunk], tri_info_precision[i]))
+            return i;
+    return 0; /* as on disk */
+}
+
 /* Bytes of the trunk that every step reads, as this engine holds them, and of the state. */
 static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
                              enum tri_trunk trunk, struct tri_error *err)
@@ -68,7 +85,7 @@ static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
     const struct tri_tensor *table = tri_checkpoint_find(ckpt, "model.embed_tokens.weight");
     bool wide = trunk == TRI_TRUNK_F32 || (table && table->dtype != TRI_DT_BF16);
     double table_bytes = (double)(spec->vocab * spec->hidden) * (wide ? 4 : 2);
-    out->trunk_bytes = (double)needs.trunk_bytes[trunk];
+    out->trunk_bytes = (double)needs.trunk_bytes[column_of(trunk)];
     if (!spec->tied_embeddings) /* one row of the table is read, not the table */
         out->trunk_bytes -= table_bytes;
     if (spec->moe_layers)
@@ -80,10 +97,10 @@ static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
 }
 
 enum tri_status speed_cost_of(struct speed_cost *out, const struct tri_opened *o,
-                              const struct speed_args *a, struct tri_error *err)
+                              struct tri_error *err)
 {
     const struct tri_spec *spec = tri_model_spec(o->model);
-    enum tri_trunk trunk = a->flags.options.trunk;
+    enum tri_trunk trunk = tri_model_trunk(o->model);
     struct tri_arch *arch = NULL;
     enum tri_status st = tri_arch_open(&arch, o->folder, true, NULL, err);
     if (st)

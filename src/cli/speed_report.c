@@ -7,10 +7,24 @@
 #include "base/json.h"
 #include "spec/spec.h"
 
-static const char *trunk_name(enum tri_trunk trunk)
+static const char *trunk_name(const struct tri_opened *o)
 {
-    static const char *const name[] = { "as on disk", "f32", "bf16", "int8", "int4" };
-    return name[trunk];
+    switch (tri_model_trunk(o->model)) {
+    case TRI_TRUNK_F32:
+        return "f32";
+    case TRI_TRUNK_BF16:
+        return "bf16";
+    case TRI_TRUNK_INT8:
+        return "int8";
+    case TRI_TRUNK_INT4:
+        return "int4";
+    case TRI_TRUNK_STREAM:
+        return "streamed";
+    case TRI_TRUNK_AUTO:
+    case TRI_TRUNK_DISK:
+        break;
+    }
+    return "as on disk";
 }
 
 static double rate_of(const struct speed_row *r, double seconds)
@@ -90,12 +104,10 @@ static void print_parts(const struct speed_report *report)
     printf("\n");
 }
 
-void speed_print(const struct speed_report *report, const struct speed_args *a,
-                 const struct tri_opened *o)
+void speed_print(const struct speed_report *report, const struct tri_opened *o)
 {
     printf("model    %s, trunk %s, %d threads, chunk %" PRId64 ", loaded in %.1f s\n", o->folder,
-           trunk_name(a->flags.options.trunk), report->threads, tri_model_chunk_tokens(o->model),
-           o->load_s);
+           trunk_name(o), report->threads, tri_model_chunk_tokens(o->model), o->load_s);
     print_limits(report);
     print_cost(report);
     print_rows(report);
@@ -137,8 +149,7 @@ static json_t *cost_json(const struct speed_cost *c)
                      c->ledger_trunk_bytes);
 }
 
-void speed_print_json(const struct speed_report *report, const struct speed_args *a,
-                      const struct tri_opened *o)
+void speed_print_json(const struct speed_report *report, const struct tri_opened *o)
 {
     json_t *rows = json_array(), *peaks = json_array();
     for (int i = 0; i < report->rows; i++)
@@ -149,10 +160,10 @@ void speed_print_json(const struct speed_report *report, const struct speed_args
                                                report->peak[i].loop, "operations_per_s",
                                                report->peak[i].ops_per_s));
     json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o}", "model", o->folder,
-                            "trunk", trunk_name(a->flags.options.trunk), "threads", report->threads,
-                            "chunk", (json_int_t)tri_model_chunk_tokens(o->model), "load_s",
-                            o->load_s, "read_bytes_per_s", report->read_bytes_per_s, "peaks", peaks,
-                            "cost", cost_json(&report->cost), "rows", rows);
+                            "trunk", trunk_name(o), "threads", report->threads, "chunk",
+                            (json_int_t)tri_model_chunk_tokens(o->model), "load_s", o->load_s,
+                            "read_bytes_per_s", report->read_bytes_per_s, "peaks", peaks, "cost",
+                            cost_json(&report->cost), "rows", rows);
     json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     printf("\n");
     json_decref(all);

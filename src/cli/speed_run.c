@@ -250,7 +250,7 @@ static enum tri_status open_run(struct run *r, struct tri_error *err)
         return tri_fail(err, TRI_NOMEM, "no memory for %lld sequences", (long long)r->most_batch);
     enum tri_status st = open_states(r, err);
     if (!st)
-        st = speed_cost_of(&r->report->cost, r->o, a, err);
+        st = speed_cost_of(&r->report->cost, r->o, err);
     if (!st)
         st = tri_pool_open(&r->pool, a->flags.options.threads, err);
     if (!st && !a->no_limits)

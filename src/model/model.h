@@ -65,6 +65,8 @@ void tri_model_close(struct tri_model *model);
 const struct tri_spec *tri_model_spec(const struct tri_model *model);
 const struct tri_slice *tri_model_slice(const struct tri_model *model);
 int64_t tri_model_chunk_tokens(const struct tri_model *model);
+/* How the trunk is held: never AUTO; STREAM when a part of it is read from disk every step. */
+enum tri_trunk tri_model_trunk(const struct tri_model *model);
 /* Names the weights and shapes (config and shard headers hashed): states of other models differ. */
 uint64_t tri_model_fingerprint(const struct tri_model *model);
 

@@ -183,6 +183,11 @@ enum tri_status tri__trunk_open(struct tri_model *m, const struct tri_model_opti
     return st;
 }
 
+enum tri_trunk tri_model_trunk(const struct tri_model *model)
+{
+    return model->trunk->windows ? TRI_TRUNK_STREAM : model->trunk->format;
+}
+
 void tri__trunk_close(struct tri_model *m)
 {
     struct tri__trunk *t = m->trunk;
