@@ -158,6 +158,22 @@ class Ends(WithModel):
         got = self.object_of("--raw", "--greedy", "--logit-bias", f"{END}=100", "a")
         self.assertEqual((got["finish"], got["tokens"], got["text"]), ("stop", [END], ""))
 
+    def test_logits_that_are_no_numbers(self):
+        """A final norm of NaN: one clear line, and no token 0 for ever."""
+        folder = os.path.join(self.dir, "nan")
+        whole = make_tiny.tensors
+        try:
+            make_tiny.tensors = lambda o: [
+                t._replace(data=b"\xc0\x7f" * (len(t.data) // 2)) if t.name.endswith("model.norm.weight")
+                else t for t in whole(o)]
+            make_model(folder)
+        finally:
+            make_tiny.tensors = whole
+        done = subprocess.run([TRIREME, "run", folder, "hi"], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, r"^trireme: the logits after token \d+ hold NaN or Inf\n$")
+
     def test_nothing_left_to_sample(self):
         ban = [x for i in range(VOCAB) for x in ("--logit-bias", f"{i}=-inf")]
         self.assertIn("bans every id", self.run_it("--raw", *ban, "a", rc=1)[1])
