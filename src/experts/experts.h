@@ -93,4 +93,26 @@ struct tri_experts_stats {
 };
 void tri_experts_read_stats(const struct tri_experts *store, struct tri_experts_stats *out);
 
+/*
+ * Routing traces: ids [tokens][rows][topk], rows being the MoE layers in order. replay plays one
+ * against a policy with so many slots (experts), belady against the future itself: the bound. Hits
+ * are counted from token `from_token` on, so that a cold start can be left out.
+ */
+struct tri_expert_trace {
+    int64_t tokens, rows, topk, experts;
+    const int32_t *ids;
+};
+
+struct tri_replay {
+    uint64_t wanted, hits;
+};
+
+TRI_MUST_CHECK enum tri_status tri_experts_replay(const struct tri_expert_trace *trace,
+                                                  int64_t slots, enum tri_expert_policy policy,
+                                                  int64_t from_token, struct tri_replay *out,
+                                                  struct tri_error *err);
+TRI_MUST_CHECK enum tri_status tri_experts_belady(const struct tri_expert_trace *trace,
+                                                  int64_t slots, int64_t from_token,
+                                                  struct tri_replay *out, struct tri_error *err);
+
 #endif
