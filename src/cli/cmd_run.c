@@ -157,7 +157,7 @@ static enum tri_status one_answer(struct run *r, struct tri_error *err)
 {
     const struct tri_run_options *o = &r->options;
     bool terminal = tri_is_terminal(stdout);
-    struct tri_reply reply = { 0 };
+    struct tri_reply reply = { .finish = "error" };
     struct tri_screen screen = { .out = o->json ? NULL : stdout,
                                  .terminal = terminal,
                                  .thinking = o->show_thinking == TRI_SHOW_YES ||

@@ -47,9 +47,9 @@ static enum tri_status take_all(struct tri_engine *e, struct tri_error *err)
     if (st == TRI_OK)
         st = take(e, rows * (uint64_t)e->vocab, sizeof *e->logits, &e->logits, err);
     if (st == TRI_OK)
-        st = take(e, rows, sizeof *e->slots, &e->slots, err);
+        st = take(e, rows, sizeof(void *), &e->slots, err);
     if (st == TRI_OK)
-        st = take(e, rows, sizeof *e->order, &e->order, err);
+        st = take(e, rows, sizeof(void *), &e->order, err);
     if (st == TRI_OK)
         st = take(e, rows, sizeof *e->runs, &e->runs, err);
     if (st == TRI_OK)
