@@ -18,7 +18,7 @@ struct tri_info_request {
 /* A model: from its config, compared with its index or its files. Returns an exit code. */
 int tri_info_model(const struct tri_info_request *request);
 
-/* --trunk precisions, in the order of enum tri_trunk. */
+/* --trunk precisions, in the order of enum tri_trunk from TRI_TRUNK_DISK on. */
 enum { TRI_INFO_PRECISIONS = 5 };
 extern const char *const tri_info_precision[TRI_INFO_PRECISIONS];
 

@@ -1,7 +1,7 @@
 /*
  * cli: the memory that `trireme info --check` announces is what opening the model really takes from
- * its budget. Beyond the weights themselves model rounds vectors up to blocks of 1 MiB and cache
- * lines: that much may lie between.
+ * its budget. Beyond the weights themselves model rounds each up to cache lines: in these small
+ * models that is up to a thirty-second of all.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,14 +34,16 @@ static void announced_is_taken(void **state)
             struct tri_budget *budget = NULL;
             struct tri_budget_report used;
             struct tri_model *model = NULL;
-            const struct tri_model_options options = { .trunk = (enum tri_trunk)trunk,
+            const struct tri_model_options options = { .trunk =
+                                                           (enum tri_trunk)(TRI_TRUNK_DISK + trunk),
                                                        .threads = 1 };
             assert_int_equal(tri_budget_open(&budget, 256 << 20, &err), TRI_OK);
             if (tri_model_open(&model, folder, &options, budget, &err))
                 fail_msg("%s", err.text);
             tri_budget_read(budget, &used);
             uint64_t took = used.account_used_bytes[TRI_MEM_TRUNK];
-            assert_in_range(took, needs.trunk_bytes[trunk], needs.trunk_bytes[trunk] + (1 << 20));
+            assert_in_range(took, needs.trunk_bytes[trunk],
+                            needs.trunk_bytes[trunk] + needs.trunk_bytes[trunk] / 32);
             assert_in_range(used.account_used_bytes[TRI_MEM_EXPERTS], needs.experts_bytes,
                             needs.experts_bytes + needs.experts_bytes / 8);
             tri_model_close(model);
