@@ -24,7 +24,7 @@ static const struct {
 #undef TRI_NUMBER_TEXT
 };
 
-const char *tri_line_name(enum tri_line line)
+const char *tri_arch_line_name(enum tri_arch_line line)
 {
     return line_names[line];
 }

@@ -37,14 +37,14 @@ enum {
     X(VISION, "vision tower")                                                                      \
     X(DRAFT, "draft model")
 
-enum tri_line {
+enum tri_arch_line {
 #define TRI_LINE_ENUM(name, text) TRI_LINE_##name,
     TRI_LINE_MAP(TRI_LINE_ENUM)
 #undef TRI_LINE_ENUM
         TRI_LINES
 };
 
-const char *tri_line_name(enum tri_line line);
+const char *tri_arch_line_name(enum tri_arch_line line);
 
 /* How a matrix may be divided among the ranks of one stage. */
 enum tri_cut {
@@ -85,7 +85,7 @@ TRI_MUST_CHECK enum tri_status tri_number_parse(enum tri_number *out, const char
 /* A matrix, or several of one kind: `units` heads, experts or rows, of which a token uses `used`.
  */
 struct tri_arch_item {
-    uint8_t line;   /* enum tri_line */
+    uint8_t line;   /* enum tri_arch_line */
     uint8_t cut;    /* enum tri_cut */
     uint8_t number; /* enum tri_number: as published */
     bool quantised; /* follows a precision asked for; norms, routers and ends do not */

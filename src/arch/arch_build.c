@@ -37,7 +37,7 @@ enum tri_status tri__arch_linear(struct tri__arch_builder *b, struct tri__arch_l
     return b->status;
 }
 
-void tri__arch_vector(struct tri__arch_builder *b, enum tri_line line, enum tri_cut cut,
+void tri__arch_vector(struct tri__arch_builder *b, enum tri_arch_line line, enum tri_cut cut,
                       uint32_t units, int64_t values)
 {
     if (!b->status)
@@ -54,7 +54,7 @@ void tri__arch_vector(struct tri__arch_builder *b, enum tri_line line, enum tri_
 
 /* gate, up (inner x hidden) and down (hidden x inner); `copies` experts of which `used` are read.
  */
-void tri__arch_mlp(struct tri__arch_builder *b, enum tri_line line, int64_t width, int64_t inner,
+void tri__arch_mlp(struct tri__arch_builder *b, enum tri_arch_line line, int64_t width, int64_t inner,
                    uint32_t copies, uint32_t used)
 {
     bool experts = line == TRI_LINE_EXPERTS;

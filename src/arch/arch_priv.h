@@ -35,7 +35,7 @@ enum tri_status tri__arch_cfg_finish(struct tri__arch_cfg *cfg, bool lenient,
 
 /* Building: `number` as published; bits come from it unless the model sets its own. */
 struct tri__arch_add {
-    enum tri_line line;
+    enum tri_arch_line line;
     enum tri_cut cut;
     enum tri_number number;
     bool quantised, scale, unloaded;

@@ -52,7 +52,7 @@ static void test_amd_table(void **state)
     struct tri_rank_weights w;
     tri_ledger_weights(&ask, 0, &w);
     static const struct {
-        enum tri_line line;
+        enum tri_arch_line line;
         uint64_t split, replicated;
     } rows[] = {
         { TRI_LINE_EXPERTS, 180807008256, 0 }, { TRI_LINE_SHARED, 3038773248, 0 },
