@@ -54,8 +54,8 @@ void tri__arch_vector(struct tri__arch_builder *b, enum tri_arch_line line, enum
 
 /* gate, up (inner x hidden) and down (hidden x inner); `copies` experts of which `used` are read.
  */
-void tri__arch_mlp(struct tri__arch_builder *b, enum tri_arch_line line, int64_t width, int64_t inner,
-                   uint32_t copies, uint32_t used)
+void tri__arch_mlp(struct tri__arch_builder *b, enum tri_arch_line line, int64_t width,
+                   int64_t inner, uint32_t copies, uint32_t used)
 {
     bool experts = line == TRI_LINE_EXPERTS;
     struct tri__arch_linear l = {

@@ -25,8 +25,8 @@ struct tri__arch_linear {
 enum tri_status tri__arch_linear(struct tri__arch_builder *b, struct tri__arch_linear l);
 void tri__arch_vector(struct tri__arch_builder *b, enum tri_arch_line line, enum tri_cut cut,
                       uint32_t units, int64_t values);
-void tri__arch_mlp(struct tri__arch_builder *b, enum tri_arch_line line, int64_t width, int64_t inner,
-                   uint32_t copies, uint32_t used);
+void tri__arch_mlp(struct tri__arch_builder *b, enum tri_arch_line line, int64_t width,
+                   int64_t inner, uint32_t copies, uint32_t used);
 void tri__arch_ends(struct tri__arch_builder *b, bool tied);
 int tri__arch_class(struct tri__arch_builder *b, const struct tri_arch_class *wanted);
 

@@ -44,7 +44,8 @@ static void read_fields(struct deepseek *d, struct tri_arch *arch, struct tri__a
     arch->expert_width = arch->hidden;
 }
 
-static void add_attention(struct tri__arch_builder *b, const struct deepseek *d, enum tri_arch_line line)
+static void add_attention(struct tri__arch_builder *b, const struct deepseek *d,
+                          enum tri_arch_line line)
 {
     int64_t hidden = b->arch->hidden, q = d->heads * (d->nope + d->rope);
     struct tri__arch_linear heads = {

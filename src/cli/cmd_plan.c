@@ -72,9 +72,9 @@ static const struct argp_option options[] = {
     { "max-seqs", KEY_MAX_SEQS, "N", 0, "most sequences in a step", 0 },
     { 0, 0, 0, 0, "For what load:", 3 },
     { "context", KEY_CONTEXT, "TOKENS", 0, "longest sequence (default input + output)", 0 },
-    { "input", KEY_INPUT, "TOKENS", 0, "of a prompt (default 8k)", 0 },
-    { "output", KEY_OUTPUT, "TOKENS", 0, "of an answer (default 1k)", 0 },
-    { "concurrency", 'c', "N", 0, "requests at once (default 16)", 0 },
+    { "input", KEY_INPUT, "TOKENS", 0, "of a prompt (default 2k)", 0 },
+    { "output", KEY_OUTPUT, "TOKENS", 0, "of an answer (default 512)", 0 },
+    { "concurrency", 'c', "N", 0, "requests at once (default 8)", 0 },
     { "goal", 'g', "GOALS", 0, "\"ttft<5s,tpot<80ms,users>=32,tps>500,cost<4\"", 0 },
     { "role", KEY_ROLE, "ROLE", 0, "both, prefill or decode when they run apart", 0 },
     { "rent", KEY_RENT, "$", 0, "rent of a card and hour", 0 },
@@ -122,10 +122,17 @@ static bool parse_text(struct tri_plan_options *o, int key, char *arg)
         int key;
         const char **to;
     } texts[] = {
-        { 'm', &o->model },          { 'w', &o->hw },           { KEY_MACHINE, &o->machine },
-        { KEY_ENGINE, &o->engine },  { KEY_LAYOUT, &o->layout }, { KEY_STAGES, &o->stages },
-        { KEY_EXPERTS, &o->experts }, { KEY_DENSE, &o->dense },  { KEY_KV, &o->kv },
-        { KEY_SPEC, &o->spec },      { 'g', &o->goal },
+        { 'm', &o->model },
+        { 'w', &o->hw },
+        { KEY_MACHINE, &o->machine },
+        { KEY_ENGINE, &o->engine },
+        { KEY_LAYOUT, &o->layout },
+        { KEY_STAGES, &o->stages },
+        { KEY_EXPERTS, &o->experts },
+        { KEY_DENSE, &o->dense },
+        { KEY_KV, &o->kv },
+        { KEY_SPEC, &o->spec },
+        { 'g', &o->goal },
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (texts[i].key == key) {
@@ -176,9 +183,12 @@ static bool parse_real(struct request *r, int key, char *arg)
         const char *name;
         double *to;
     } reals[] = {
-        { KEY_UTIL, "--util", &o->utilisation },   { KEY_CACHE, "--cache-gib", &o->cache_gib },
-        { KEY_ACCEPTANCE, "--acceptance", &o->acceptance }, { KEY_RENT, "--rent", &o->rent_usd_h },
-        { KEY_OWN, "--own", &o->own_usd_h },       { KEY_POWER, "--power", &o->power_usd_kwh },
+        { KEY_UTIL, "--util", &o->utilisation },
+        { KEY_CACHE, "--cache-gib", &o->cache_gib },
+        { KEY_ACCEPTANCE, "--acceptance", &o->acceptance },
+        { KEY_RENT, "--rent", &o->rent_usd_h },
+        { KEY_OWN, "--own", &o->own_usd_h },
+        { KEY_POWER, "--power", &o->power_usd_kwh },
     };
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
         if (reals[i].key == key) {
@@ -291,8 +301,8 @@ static int report(struct request *r, const struct tri_plan *plan)
     struct tri_buf out;
     struct tri_report_style style = { .width = 100, .color = isatty(1), .all = r->all };
     tri_buf_init(&out, TRI_PLAN_MAX_REPORT_BYTES);
-    enum tri_status status = r->json ? tri_plan_json(plan, &out, &r->err)
-                                     : tri_plan_text(plan, style, &out);
+    enum tri_status status =
+        r->json ? tri_plan_json(plan, &out, &r->err) : tri_plan_text(plan, style, &out);
     if (status)
         tri_fail(&r->err, status, "the report grew over %d bytes", TRI_PLAN_MAX_REPORT_BYTES);
     else

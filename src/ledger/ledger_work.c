@@ -128,8 +128,8 @@ static uint64_t moe_buffers(const struct tri_ledger_ask *ask, uint64_t chunk)
     const struct tri_arch *a = ask->arch;
     uint64_t ranks = (uint64_t)tri_layout_expert_ranks(ask->layout);
     uint64_t slots = chunk * (uint64_t)a->topk;
-    uint64_t per_slot = (uint64_t)a->expert_width * 2 * 2; /* permuted in, out */
-    uint64_t inner = (uint64_t)a->moe_inter * 3 * 2;       /* gate, up, their product */
+    uint64_t per_slot = (uint64_t)a->expert_width * 2; /* permuted inputs, then outputs */
+    uint64_t inner = (uint64_t)a->moe_inter * 2 * 2;   /* gate and up */
     if (ask->layout->ep)
         slots = slots / ranks + 1;
     else

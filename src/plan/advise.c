@@ -29,7 +29,7 @@ static void describe(const struct tri_candidate *c, struct tri_advice *a)
     tri_layout_name(&c->layout, name, sizeof name);
     a->works = good(c);
     if (c->grade >= TRI_GRADE_GENERATES)
-        snprintf(a->effect, sizeof a->effect, "%s with %s: TPOT %.1f ms, %.0f tokens/s",
+        snprintf(a->effect, sizeof a->effect, "%s with %s: TPOT %.4g ms, %.3g tokens/s",
                  tri_grade_name(c->grade), name, c->speed.tpot_ms, c->speed.tokens_per_s);
     else
         snprintf(a->effect, sizeof a->effect, "%s with %s: %.90s", tri_grade_name(c->grade), name,
@@ -43,8 +43,10 @@ static bool try_change(struct trial *t, const struct tri_fleet *fleet, const cha
     memset(t->found, 0, sizeof *t->found);
     if (tri__search(t->plan, fleet, false, t->found, NULL))
         return false;
-    bool better = t->found->grade > t->plan->pub.best.grade ||
-                  (good(t->found) && !good(&t->plan->pub.best));
+    const struct tri_candidate *best = &t->plan->pub.best;
+    bool faster = t->found->grade == best->grade && best->grade == TRI_GRADE_GENERATES &&
+                  t->found->speed.tokens_per_s > best->speed.tokens_per_s * 1.3;
+    bool better = t->found->grade > best->grade || (good(t->found) && !good(best)) || faster;
     if (!better && !always)
         return false;
     struct tri_advice *a = add(t->plan);
@@ -83,22 +85,33 @@ static void fewer_tokens(struct trial *t)
     }
 }
 
+/* Each part on its own: experts may be small already while the trunk is bf16. */
 static void other_precision(struct trial *t)
 {
-    static const enum tri_number numbers[] = { TRI_NUM_FP8, TRI_NUM_INT8, TRI_NUM_INT4 };
+    static const struct {
+        int experts, dense;
+    } trials[] = {
+        { -1, TRI_NUM_FP8 },          { -1, TRI_NUM_INT8 },
+        { TRI_NUM_FP8, TRI_NUM_FP8 }, { TRI_NUM_INT8, TRI_NUM_INT8 },
+        { -1, TRI_NUM_INT4 },         { TRI_NUM_INT4, TRI_NUM_INT4 },
+    };
     struct tri__plan *p = t->plan;
     const struct tri_arch *a = p->pub.arch;
     int experts = p->experts_number, dense = p->dense_number;
     double bits = (double)a->bytes * 8 / (double)a->params;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         char change[120];
-        enum tri_number n = numbers[i];
-        if (tri_number_bits64(n) / 64.0 > bits * 0.95 ||
-            (n == TRI_NUM_FP8 && !p->pub.fleet.device.native_fp8))
+        enum tri_number n = (enum tri_number)trials[i].dense;
+        bool both = trials[i].experts >= 0;
+        if ((n == TRI_NUM_FP8) != (p->pub.fleet.device.native_fp8 && n != TRI_NUM_INT4) &&
+            n != TRI_NUM_INT4)
             continue;
-        p->experts_number = a->experts ? (int)n : -1;
-        p->dense_number = (int)n;
-        snprintf(change, sizeof change, "weights in %s (%s)", tri_number_name(n),
+        if (both && tri_number_bits64(n) / 64.0 > bits * 0.95)
+            continue;
+        p->experts_number = both && a->experts ? trials[i].experts : experts;
+        p->dense_number = trials[i].dense;
+        snprintf(change, sizeof change, "%s in %s (%s)",
+                 both || !a->experts ? "weights" : "all but the experts", tri_number_name(n),
                  n == TRI_NUM_INT4 ? "a loss that must be measured" : "a small loss");
         bool works = try_change(t, &p->pub.fleet, change, false);
         p->experts_number = experts;
@@ -119,40 +132,80 @@ static void sharding_engine(struct trial *t)
     o->shard_all = false;
 }
 
-/* The smallest number of machines, of the same kind, that serves. */
-static void more_machines(struct trial *t)
+/* Steps in machines of the same kind: first the box is filled, then boxes are added. */
+static bool next_size(const struct tri_plan *p, int step, struct tri_fleet *larger)
 {
     static const int more[] = { 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32 };
-    struct tri__plan *p = t->plan;
-    struct tri_fleet larger = p->pub.fleet;
-    int full = larger.device.box > larger.per_node && !larger.pair ? larger.device.box : 0;
-    struct tri_layout asked = p->asked;
-    double usd = tri__usd_h(&p->pub.options, &larger.device, false);
-    memset(&p->asked, 0, sizeof p->asked);
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
-        char change[120];
-        if (full && i == 0) { /* first fill the box */
-            larger.per_node = full;
-            larger.domain = larger.device.domain < full ? larger.device.domain : full;
-        } else {
-            larger.nodes = p->pub.fleet.nodes * more[full ? i - 1 : i];
-        }
-        int64_t cards = tri_fleet_cards(&larger);
-        int64_t extra = cards - tri_fleet_cards(&p->pub.fleet);
-        if (cards > TRI_PLAN_MAX_CARDS)
-            break;
-        snprintf(change, sizeof change, "%lld %s instead of %lld (%dx%d)", (long long)cards,
-                 larger.device.name, (long long)tri_fleet_cards(&p->pub.fleet), larger.nodes,
-                 larger.per_node);
-        if (try_change(t, &larger, change, false) || i + 1 == sizeof more / sizeof more[0]) {
-            if (p->pub.advices)
-                p->pub.advice[p->pub.advices - 1].usd_h = usd * (double)extra;
-            break;
-        }
-        if (p->pub.advices && !p->pub.advice[p->pub.advices - 1].works &&
-            p->pub.advices > 4)
-            p->pub.advices--; /* only the last step towards service is worth a line */
+    const struct tri_device *d = &p->fleet.device;
+    int full = d->box > p->fleet.per_node && !p->fleet.pair ? d->box : 0;
+    *larger = p->fleet;
+    if (full) {
+        larger->per_node = full;
+        larger->domain = d->domain < full ? d->domain : full;
+        step--;
     }
+    if (step >= (int)(sizeof more / sizeof more[0]))
+        return false;
+    larger->nodes = p->fleet.nodes * (step < 0 ? 1 : more[step]);
+    return tri_fleet_cards(larger) <= TRI_PLAN_MAX_CARDS;
+}
+
+/* The smallest number of them that serves. */
+static void more_machines(struct trial *t)
+{
+    struct tri__plan *p = t->plan;
+    struct tri_layout asked = p->asked;
+    struct tri_fleet larger;
+    struct tri_candidate *c = t->found;
+    memset(&p->asked, 0, sizeof p->asked);
+    for (int step = 0; next_size(&p->pub, step, &larger); step++) {
+        memset(c, 0, sizeof *c);
+        if (tri__search(p, &larger, false, c, NULL) || !good(c))
+            continue;
+        struct tri_advice *a = add(p);
+        if (!a)
+            break;
+        int64_t cards = tri_fleet_cards(&larger), have = tri_fleet_cards(&p->pub.fleet);
+        snprintf(a->change, sizeof a->change, "%lld %s instead of %lld (%dx%d)", (long long)cards,
+                 larger.device.name, (long long)have, larger.nodes, larger.per_node);
+        describe(c, a);
+        a->usd_h = tri__usd_h(&p->pub.options, &larger.device, false) * (double)(cards - have);
+        break;
+    }
+    p->asked = asked;
+}
+
+/* A mixture of experts can be streamed by Trireme from NVMe: slow, but the whole model. */
+static void stream_it(struct trial *t)
+{
+    struct tri__plan *p = t->plan;
+    const struct tri_device *d = NULL;
+    struct tri_fleet fleet = { .nodes = 1,
+                               .per_node = 1,
+                               .domain = 1,
+                               .inside = TRI_WIRE_ETHERNET,
+                               .across = TRI_WIRE_ETHERNET };
+    const struct tri_profile *profile = p->pub.profile, *own = NULL;
+    struct tri_layout asked = p->asked;
+    if (!p->pub.arch->experts || p->pub.best.grade > TRI_GRADE_LOADS ||
+        p->pub.fleet.device.kind != TRI_DEVICE_GPU)
+        return;
+    if (tri_devices_find(&d, p->pub.devices, "NVMe-Workstation-256GB", NULL) ||
+        tri__profiles_find(&own, p->profiles, "trireme", d, NULL))
+        return;
+    fleet.device = *d;
+    p->pub.profile = own;
+    memset(&p->asked, 0, sizeof p->asked);
+    memset(t->found, 0, sizeof *t->found);
+    if (!tri__search(p, &fleet, false, t->found, NULL) && t->found->grade >= TRI_GRADE_GENERATES) {
+        struct tri_advice *a = add(p);
+        if (a) {
+            snprintf(a->change, sizeof a->change,
+                     "Trireme on one %s, experts streamed from its drives", d->name);
+            describe(t->found, a);
+        }
+    }
+    p->pub.profile = profile;
     p->asked = asked;
 }
 
@@ -180,5 +233,6 @@ void tri__advise(struct tri__plan *plan)
     other_precision(&t);
     sharding_engine(&t);
     more_machines(&t);
+    stream_it(&t);
     tri_free(t.found);
 }

@@ -2,7 +2,7 @@
  * One layout on one fleet: what each stage holds, how much cache is left, which grade that earns,
  * how fast it is and what it costs. The reason of the grade starts with the number that decides.
  */
-#include "plan/plan_priv.h"
+#include "plan/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -73,8 +73,9 @@ static void stage_capacity(const struct tri__plan *plan, struct tri_stage_memory
     double paging = plan->pub.profile->paging;
     double fixed = (double)(m->state.kda_bytes + m->state.conv_bytes);
     double each = (double)tri_state_cache_bytes(&m->state, (uint64_t)o->context_tokens) * paging;
-    double mean = (double)tri_state_cache_bytes(
-                      &m->state, (uint64_t)(o->input_tokens + o->output_tokens)) * paging;
+    double mean =
+        (double)tri_state_cache_bytes(&m->state, (uint64_t)(o->input_tokens + o->output_tokens)) *
+        paging;
     double room = (double)m->cache_bytes;
     double per_token = (double)m->state.bytes_per_token * paging;
     if (plan->pub.draft_tokens)
@@ -83,6 +84,13 @@ static void stage_capacity(const struct tri__plan *plan, struct tri_stage_memory
     m->capacity_sequences = mean + fixed > 0 ? (int64_t)(room / (mean + fixed)) : 1 << 20;
     if (room < each + fixed)
         m->capacity_sequences = 0; /* not even one of the full context */
+}
+
+static bool fuller(const struct tri_stage_memory *a, const struct tri_stage_memory *b)
+{
+    if (a->capacity_sequences != b->capacity_sequences)
+        return a->capacity_sequences < b->capacity_sequences;
+    return a->weights_bytes > b->weights_bytes;
 }
 
 /* Fills every stage; full_stage is the one with the least cache left for its own needs. */
@@ -109,9 +117,7 @@ static void fill_stages(const struct tri__plan *plan, const struct tri_fleet *fl
                                                   : 0;
         m->state_bytes_per_sequence = tri_state_bytes(&m->state, (uint64_t)o->context_tokens);
         stage_capacity(plan, m);
-        if (m->capacity_sequences < c->stage[c->full_stage].capacity_sequences ||
-            (m->capacity_sequences == c->stage[c->full_stage].capacity_sequences &&
-             m->cache_bytes < c->stage[c->full_stage].cache_bytes))
+        if (fuller(m, &c->stage[c->full_stage]))
             c->full_stage = s;
     }
 }
@@ -127,8 +133,8 @@ static struct resident resident_of(const struct tri_stage_memory *m)
 {
     double experts = (double)m->weights.split_bytes[TRI_LINE_EXPERTS];
     double trunk = (double)m->weights.total_bytes - experts;
-    double room = (double)m->budget_bytes - (double)m->workspace_bytes -
-                  (double)m->state_bytes_per_sequence;
+    double room =
+        (double)m->budget_bytes - (double)m->workspace_bytes - (double)m->state_bytes_per_sequence;
     struct resident r = { 1, 0 };
     if (room < trunk)
         r.trunk_share = room > 0 ? room / trunk : 0;
@@ -153,21 +159,21 @@ static bool streams(const struct tri__plan *plan, const struct tri_fleet *fleet,
  */
 static double hit_rate(double share)
 {
-    static const double at[][2] = { { 0, 0 },        { 0.018, 0.02 }, { 0.024, 0.17 },
+    static const double at[][2] = { { 0, 0 },         { 0.018, 0.02 }, { 0.024, 0.17 },
                                     { 0.0475, 0.31 }, { 0.071, 0.47 }, { 0.095, 0.56 },
-                                    { 0.2, 0.76 },   { 0.4, 0.89 },   { 0.56, 0.95 }, { 1, 1 } };
+                                    { 0.2, 0.76 },    { 0.4, 0.89 },   { 0.56, 0.95 },
+                                    { 1, 1 } };
     for (size_t i = 1; i < sizeof at / sizeof at[0]; i++)
         if (share <= at[i][0])
-            return at[i - 1][1] + (at[i][1] - at[i - 1][1]) * (share - at[i - 1][0]) /
-                                      (at[i][0] - at[i - 1][0]);
+            return at[i - 1][1] +
+                   (at[i][1] - at[i - 1][1]) * (share - at[i - 1][0]) / (at[i][0] - at[i - 1][0]);
     return 1;
 }
 
 /* ---- speed ---------------------------------------------------------------------------------- */
 
 void tri__candidate_speed(const struct tri__plan *plan, const struct tri_fleet *fleet,
-                          const struct tri_candidate *c, int64_t concurrency,
-                          struct tri_speed *out)
+                          const struct tri_candidate *c, int64_t concurrency, struct tri_speed *out)
 {
     const struct tri_plan_options *o = &plan->pub.options;
     const struct tri_stage_memory *m = &c->stage[c->full_stage];
@@ -264,11 +270,11 @@ static void say_unmet(const struct tri__plan *plan, struct tri_candidate *c)
         if (goal_met(g, c))
             continue;
         c->goals_met = false;
-        double got = g->what == TRI_GOAL_TTFT     ? c->speed.ttft_ms
-                     : g->what == TRI_GOAL_TPOT   ? c->speed.tpot_ms
-                     : g->what == TRI_GOAL_USERS  ? (double)c->served_concurrency
-                     : g->what == TRI_GOAL_COST   ? c->usd_per_million_own
-                                                  : c->speed.tokens_per_s;
+        double got = g->what == TRI_GOAL_TTFT    ? c->speed.ttft_ms
+                     : g->what == TRI_GOAL_TPOT  ? c->speed.tpot_ms
+                     : g->what == TRI_GOAL_USERS ? (double)c->served_concurrency
+                     : g->what == TRI_GOAL_COST  ? c->usd_per_million_own
+                                                 : c->speed.tokens_per_s;
         snprintf(c->reason, sizeof c->reason, "%s would be %.4g, the goal is %.4g; bound by %s",
                  tri_goal_name(g->what), got, g->value, tri_binding_name(c->speed.binding));
         return;
@@ -324,14 +330,15 @@ static void grade_memory(const struct tri__plan *plan, const struct tri_fleet *f
         c->grade = TRI_GRADE_GENERATES;
         snprintf(c->reason, sizeof c->reason,
                  "cache holds %lld sequences of %lld tokens at once, %lld are asked",
-                 (long long)c->served_concurrency,
-                 (long long)(o->input_tokens + o->output_tokens), (long long)o->concurrency);
+                 (long long)c->served_concurrency, (long long)(o->input_tokens + o->output_tokens),
+                 (long long)o->concurrency);
     } else {
         c->grade = TRI_GRADE_SERVES;
-        snprintf(c->reason, sizeof c->reason, "%.1f GiB of cache a card: %lld tokens, %lld asked",
-                 (double)m->cache_bytes / TRI__GIB,
-                 (long long)(m->capacity_tokens * c->layout.dp * c->layout.replicas),
-                 (long long)(o->concurrency * (o->input_tokens + o->output_tokens)));
+        char have[32], asked[32];
+        tri__count(have, (double)m->capacity_tokens * c->layout.dp * c->layout.replicas);
+        tri__count(asked, (double)(o->concurrency * (o->input_tokens + o->output_tokens)));
+        snprintf(c->reason, sizeof c->reason, "cache for %s tokens (%.1f GiB a card), %s asked",
+                 have, (double)m->cache_bytes / TRI__GIB, asked);
     }
 }
 
@@ -382,10 +389,10 @@ bool tri__candidate(const struct tri__plan *plan, const struct tri_fleet *fleet,
     tri__candidate_speed(plan, fleet, c, o->concurrency, &c->speed);
     if (c->grade == TRI_GRADE_GENERATES && !streams(plan, fleet, c))
         c->speed.binding = TRI_BIND_MEMORY;
-    c->usd_per_million_own = tri__usd_per_million(tri__usd_h(o, &fleet->device, true), c->cards,
-                                                  c->speed.tokens_per_s);
-    c->usd_per_million_rent = tri__usd_per_million(tri__usd_h(o, &fleet->device, false), c->cards,
-                                                   c->speed.tokens_per_s);
+    c->usd_per_million_own =
+        tri__usd_per_million(tri__usd_h(o, &fleet->device, true), c->cards, c->speed.tokens_per_s);
+    c->usd_per_million_rent =
+        tri__usd_per_million(tri__usd_h(o, &fleet->device, false), c->cards, c->speed.tokens_per_s);
     if (c->grade == TRI_GRADE_SERVES && c->speed.tpot_ms > slowest_serving_ms) {
         c->grade = TRI_GRADE_GENERATES;
         snprintf(c->reason, sizeof c->reason,

@@ -25,7 +25,7 @@ struct loop {
     const struct tri__load *load;
     struct client client[LOOP_MAX_CLIENTS];
     int clients;
-    double weight; /* real clients behind one simulated */
+    double weight;                       /* real clients behind one simulated */
     int queue[LOOP_MAX_CLIENTS], queued; /* waiting or in prefill, in order of arrival */
     int running[LOOP_MAX_CLIENTS], run;
     double max_run;
@@ -187,8 +187,7 @@ static void start(struct loop *l, const struct tri__clock *clock, const struct t
     memset(l, 0, sizeof *l);
     l->clock = clock;
     l->load = load;
-    l->clients =
-        load->concurrency < LOOP_MAX_CLIENTS ? (int)load->concurrency : LOOP_MAX_CLIENTS;
+    l->clients = load->concurrency < LOOP_MAX_CLIENTS ? (int)load->concurrency : LOOP_MAX_CLIENTS;
     l->weight = (double)load->concurrency / l->clients;
     l->max_run = (double)load->max_running / l->weight;
     l->max_run = l->max_run < 1 ? 1 : l->max_run;
@@ -237,8 +236,7 @@ static void summarise(struct loop *l, struct tri_speed *out)
     out->ttft_ms = l->ttft_sum / (l->firsts > 0 ? l->firsts : 1) * 1e3;
     out->tpot_ms = l->tpot_sum / answered * 1e3;
     out->tokens_per_s = rate * (double)l->load->output_tokens;
-    out->total_tokens_per_s =
-        rate * (double)(l->load->output_tokens + l->load->input_tokens);
+    out->total_tokens_per_s = rate * (double)(l->load->output_tokens + l->load->input_tokens);
     double busy = l->decode_s > 0 ? l->decode_area / l->decode_s * l->weight : 1;
     out->running = busy;
     out->waiting = l->queue_area / l->now_s * l->weight;

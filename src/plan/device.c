@@ -112,9 +112,8 @@ bool tri_device_doubts(const struct tri_device *device, const char *field)
 {
     size_t i;
     json_t *value;
-    json_array_foreach ((json_t *)(uintptr_t)device->doubt, i, value)
-        if (!strcmp(json_string_value(value), field))
-            return true;
+    json_array_foreach((json_t *)(uintptr_t)device->doubt, i,
+                       value) if (!strcmp(json_string_value(value), field)) return true;
     return false;
 }
 
@@ -127,7 +126,8 @@ static int matches(const struct tri_devices *devices, int i, const char *wanted)
     int best = !strcmp(plain, wanted) ? 2 : !strncmp(plain, wanted, strlen(wanted)) ? 1 : 0;
     size_t k;
     json_t *alias;
-    json_array_foreach (json_object_get(row, "aliases"), k, alias) {
+    json_array_foreach(json_object_get(row, "aliases"), k, alias)
+    {
         tri__plain(plain, sizeof plain, json_string_value(alias));
         if (!strcmp(plain, wanted))
             best = 2;

@@ -38,6 +38,8 @@ static int64_t leading_count(const char **text)
     int64_t value = 0;
     while (isdigit((unsigned char)*p) && value <= TRI_PLAN_MAX_CARDS)
         value = value * 10 + (*p++ - '0');
+    while (isdigit((unsigned char)*p))
+        p++;
     if (p == *text || (*p != 'x' && *p != 'X' && *p != '*'))
         return 1;
     *text = p + 1;
@@ -50,8 +52,7 @@ static enum tri_status bad_hw(const char *text, struct tri_error *err)
     return tri_fail(err, TRI_ARG,
                     "hardware %s: expected [NODES x] [CARDS x] DEVICE, like 4x8xH20-96GB, 8xB300, "
                     "1xNVMe-PC-64GB; 1 to %d cards",
-                    tri_printable(safe, sizeof safe, text, strnlen(text, 200)),
-                    TRI_PLAN_MAX_CARDS);
+                    tri_printable(safe, sizeof safe, text, strnlen(text, 200)), TRI_PLAN_MAX_CARDS);
 }
 
 enum tri_status tri_fleet_parse(struct tri_fleet *out, const struct tri_devices *devices,
@@ -145,9 +146,10 @@ static enum tri_wire pair_wire(const struct tri_pair *p, const struct tri_device
 /* GB/s one way: what was measured or named, else the nominal rate shrunk by each hop. */
 static double pair_gbs(const struct tri_pair *p, const struct tri_device *d, enum tri_wire wire)
 {
-    static const double far[] = { [TRI_PATH_PIX] = 1.0, [TRI_PATH_PXB] = 0.95,
-                                  [TRI_PATH_PHB] = 0.85, [TRI_PATH_NODE] = 0.75,
-                                  [TRI_PATH_SYS] = 0.55, [TRI_PATH_PCIE] = 0.8 };
+    static const double far[] = {
+        [TRI_PATH_PIX] = 1.0,   [TRI_PATH_PXB] = 0.95, [TRI_PATH_PHB] = 0.85,
+        [TRI_PATH_NODE] = 0.75, [TRI_PATH_SYS] = 0.55, [TRI_PATH_PCIE] = 0.8
+    };
     if (p->seen_gbs > 0)
         return p->seen_gbs;
     if (wire == TRI_WIRE_NVLINK) {
@@ -201,7 +203,8 @@ static enum tri_status cpu_machine(struct tri_fleet *f, const struct tri_machine
 }
 
 enum tri_status tri_fleet_from_machine(struct tri_fleet *out, const struct tri_devices *devices,
-                                       const struct tri_machine *machine, int nodes,
+                                       const struct tri_machine *machine,
+                                       const struct tri_device *device, int nodes,
                                        struct tri_error *err)
 {
     struct tri_fleet f = { .nodes = nodes < 1 ? 1 : nodes, .per_node = 1, .domain = 1 };
@@ -210,12 +213,13 @@ enum tri_status tri_fleet_from_machine(struct tri_fleet *out, const struct tri_d
         status = cpu_machine(&f, machine, devices, err);
     } else {
         const struct tri_gpu *gpu = &machine->gpu[0];
-        const struct tri_device *d = device_by_gpu_name(devices, gpu);
+        const struct tri_device *d = device ? device : device_by_gpu_name(devices, gpu);
         char safe[80];
         if (!d)
-            return tri_fail(err, TRI_ARG,
-                            "the capture names its GPUs '%s', no device known here; say --hw",
-                            tri_printable(safe, sizeof safe, gpu->name, strlen(gpu->name)));
+            return tri_fail(
+                err, TRI_ARG,
+                "the capture names its GPUs '%s', no device known here: add --hw DEVICE",
+                tri_printable(safe, sizeof safe, gpu->name, strlen(gpu->name)));
         f.device = *d;
         f.per_node = f.domain = (int)machine->gpus;
         if (gpu->memory_bytes) {

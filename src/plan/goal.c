@@ -8,9 +8,9 @@
 
 void tri_plan_options_init(struct tri_plan_options *out)
 {
-    *out = (struct tri_plan_options){ .input_tokens = 8192,
-                                      .output_tokens = 1024,
-                                      .concurrency = 16,
+    *out = (struct tri_plan_options){ .input_tokens = 2048,
+                                      .output_tokens = 512,
+                                      .concurrency = 8,
                                       .machines = 1,
                                       .power_usd_kwh = 0.12 };
 }

@@ -68,7 +68,8 @@ static const struct tri_fleet_pair *slowest_pair(const struct tri_fleet *f, int 
     for (int g = 0; g + ranks <= f->per_node; g += ranks)
         for (int i = 0; i < ranks; i++)
             for (int j = 0; j < ranks; j++) {
-                const struct tri_fleet_pair *p = &f->pair[order[g + i] * f->per_node + order[g + j]];
+                const struct tri_fleet_pair *p =
+                    &f->pair[order[g + i] * f->per_node + order[g + j]];
                 double gbs = p->wire == TRI_WIRE_PCIE_HOST ? p->gbs * 0.3 : p->gbs;
                 if (i != j && gbs < worst) {
                     worst = gbs;
@@ -126,9 +127,9 @@ void tri__group_cost(struct tri__group *out, const struct tri_fleet *fleet,
         double mesh = d->pair_gbs < d->link_gbs && d->domain > 1
                           ? d->pair_gbs * (double)(ranks - 1)
                           : d->link_gbs; /* a mesh gives a pair one link, all of them seven */
-        double bus = pcie ? pcie_bus(d, cost, ranks)
-                          : (d->bus_gbs > 0 ? d->bus_gbs : d->link_gbs * cost->share) *
-                                (mesh / d->link_gbs);
+        double bus =
+            pcie ? pcie_bus(d, cost, ranks)
+                 : (d->bus_gbs > 0 ? d->bus_gbs : d->link_gbs * cost->share) * (mesh / d->link_gbs);
         set(out, fleet->inside, d->pair_gbs, bus, profiles, ranks);
         return;
     }

@@ -80,7 +80,7 @@ struct tri_fleet {
         enum tri_wire wire;
         double gbs;
         const char *path; /* NV18, PIX, ... */
-    } *pair;
+    } * pair;
     bool measured_memory;
 };
 
@@ -93,10 +93,11 @@ static inline int64_t tri_fleet_cards(const struct tri_fleet *f)
 TRI_MUST_CHECK enum tri_status tri_fleet_parse(struct tri_fleet *out,
                                                const struct tri_devices *devices, const char *text,
                                                struct tri_error *err);
-/* From a captured machine, `nodes` of it. */
+/* From a captured machine, `nodes` of it. `device` NULL: by the names in the capture. */
 TRI_MUST_CHECK enum tri_status tri_fleet_from_machine(struct tri_fleet *out,
                                                       const struct tri_devices *devices,
-                                                      const struct tri_machine *machine, int nodes,
+                                                      const struct tri_machine *machine,
+                                                      const struct tri_device *device, int nodes,
                                                       struct tri_error *err);
 void tri_fleet_fini(struct tri_fleet *fleet);
 
@@ -120,13 +121,13 @@ enum tri_role { TRI_ROLE_BOTH, TRI_ROLE_PREFILL, TRI_ROLE_DECODE };
 struct tri_plan_options {
     const char *model, *hw, *machine, *engine, *layout, *stages, *experts, *dense, *kv, *goal;
     const char *precision; /* experts and dense in one */
-    const char *spec; /* speculation: "dspark7", "mtp1", "7" */
+    const char *spec;      /* speculation: "dspark7", "mtp1", "7" */
     int64_t context_tokens, input_tokens, output_tokens, concurrency, chunk_tokens, max_sequences;
     enum tri_role role;
-    int machines;        /* --machine: how many of them */
-    double utilisation;  /* 0: the engine's default */
-    double cache_gib;    /* 0: what is left; else given (--cache-gib) */
-    double acceptance;   /* tokens a speculative step yields, 0: by the table */
+    int machines;       /* --machine: how many of them */
+    double utilisation; /* 0: the engine's default */
+    double cache_gib;   /* 0: what is left; else given (--cache-gib) */
+    double acceptance;  /* tokens a speculative step yields, 0: by the table */
     double rent_usd_h, own_usd_h, power_usd_kwh; /* 0: table */
     bool vision, lenient, shard_all;
     bool concurrency_given; /* by the person, not a default */
@@ -147,14 +148,14 @@ const char *tri_grade_name(enum tri_grade grade);
 
 enum tri_binding {
     TRI_BIND_NONE,
-    TRI_BIND_MEMORY,   /* capacity: weights or cache */
-    TRI_BIND_DENSE,    /* reading shared weights */
-    TRI_BIND_EXPERTS,  /* reading distinct experts */
-    TRI_BIND_CACHE,    /* reading latents and KV */
+    TRI_BIND_MEMORY,  /* capacity: weights or cache */
+    TRI_BIND_DENSE,   /* reading shared weights */
+    TRI_BIND_EXPERTS, /* reading distinct experts */
+    TRI_BIND_CACHE,   /* reading latents and KV */
     TRI_BIND_COMPUTE,
-    TRI_BIND_LAYERS,   /* launch and sync of each layer */
-    TRI_BIND_LINK,     /* collectives */
-    TRI_BIND_PREFILL,  /* prompts of others interrupt decode */
+    TRI_BIND_LAYERS,  /* launch and sync of each layer */
+    TRI_BIND_LINK,    /* collectives */
+    TRI_BIND_PREFILL, /* prompts of others interrupt decode */
     TRI_BIND_DISK,
     TRI_BINDINGS
 };
@@ -168,10 +169,10 @@ struct tri_step_time {
 struct tri_speed {
     double ttft_ms, tpot_ms, tokens_per_s, total_tokens_per_s; /* the whole fleet, all replicas */
     double band;                                               /* share: low = x (1 - band) */
-    double step_ms, prefill_ms;  /* one decode step at the reached batch; one prompt alone */
-    double running, waiting;     /* mean sequences in decode, in queue (all replicas) */
-    double little;               /* lambda x latency / concurrency: 1 when it closes */
-    double prefill_share;        /* of engine time */
+    double step_ms, prefill_ms; /* one decode step at the reached batch; one prompt alone */
+    double running, waiting;    /* mean sequences in decode, in queue (all replicas) */
+    double little;              /* lambda x latency / concurrency: 1 when it closes */
+    double prefill_share;       /* of engine time */
     struct tri_step_time step;
     enum tri_binding binding;
 };
@@ -180,7 +181,7 @@ struct tri_stage_memory {
     struct tri_rank_weights weights;
     struct tri_rank_state state;
     uint64_t weights_bytes, workspace_bytes, cache_bytes, budget_bytes; /* cache: what is left */
-    uint64_t state_bytes_per_sequence; /* of the asked context */
+    uint64_t state_bytes_per_sequence;                                  /* of the asked context */
     int64_t capacity_tokens, capacity_sequences; /* of one attention group; context each */
 };
 

@@ -27,17 +27,21 @@ void tri_plan_close(struct tri_plan *plan)
 static enum tri_status open_fleet(struct tri__plan *p, struct tri_error *err)
 {
     const struct tri_plan_options *o = &p->pub.options;
-    if (o->hw && o->machine)
-        return tri_fail(err, TRI_ARG, "--hw and --machine both name the machines: give one");
-    if (o->hw)
+    if (o->hw && !o->machine)
         return tri_fleet_parse(&p->pub.fleet, p->pub.devices, o->hw, err);
     if (!o->machine)
         return tri_fail(err, TRI_ARG,
                         "which machines? --hw 4x8xH20-96GB, or --machine captured.xml");
     struct tri_machine *machine = NULL;
-    enum tri_status status = tri_topo_load_xml(&machine, o->machine, err);
+    const struct tri_device *device = NULL; /* with --machine, --hw only names the part */
+    enum tri_status status = TRI_OK;
+    if (o->hw)
+        status = tri_devices_find(&device, p->pub.devices, o->hw, err);
     if (!status)
-        status = tri_fleet_from_machine(&p->pub.fleet, p->pub.devices, machine, o->machines, err);
+        status = tri_topo_load_xml(&machine, o->machine, err);
+    if (!status)
+        status = tri_fleet_from_machine(&p->pub.fleet, p->pub.devices, machine, device, o->machines,
+                                        err);
     tri_machine_close(machine);
     return status;
 }
@@ -60,8 +64,7 @@ static enum tri_status pick_engine(struct tri__plan *p, struct tri_error *err)
     if (d->kind != TRI_DEVICE_GPU && strcmp(o->engine, "trireme"))
         return tri_fail(err, TRI_ARG, "%s does not run on %s; --engine trireme does", o->engine,
                         d->name);
-    enum tri_status status =
-        tri__profiles_find(&p->pub.profile, p->profiles, o->engine, d, err);
+    enum tri_status status = tri__profiles_find(&p->pub.profile, p->profiles, o->engine, d, err);
     if (!status && !o->chunk_tokens)
         o->chunk_tokens = p->pub.profile->chunk_tokens;
     return status;
@@ -196,12 +199,10 @@ static enum tri_status check_goals(struct tri__plan *p, struct tri_error *err)
     struct tri_plan_options *o = &p->pub.options;
     if (!o->goal)
         return TRI_OK;
-    enum tri_status status =
-        tri_parse_goals(p->pub.goals, &p->pub.goal_count, o->goal, err);
+    enum tri_status status = tri_parse_goals(p->pub.goals, &p->pub.goal_count, o->goal, err);
     for (int i = 0; i < p->pub.goal_count && !status; i++) {
         const struct tri_goal *g = &p->pub.goals[i];
-        if (g->what == TRI_GOAL_USERS && o->concurrency_given &&
-            g->value > (double)o->concurrency)
+        if (g->what == TRI_GOAL_USERS && o->concurrency_given && g->value > (double)o->concurrency)
             return tri_fail(err, TRI_ARG,
                             "goal: users >= %.0f contradicts --concurrency %lld; give one of them",
                             g->value, (long long)o->concurrency);
@@ -284,8 +285,7 @@ static enum tri_status resolve(struct tri__plan *p, const struct tri_notes *note
         status = check_tokens(p, err);
     if (!status)
         status = check_goals(p, err);
-    p->no_latent = !has_family(p->pub.arch ? p->pub.arch : &(struct tri_arch){ 0 },
-                               TRI_FAMILY_MLA);
+    p->no_latent = !has_family(p->pub.arch ? p->pub.arch : &(struct tri_arch){ 0 }, TRI_FAMILY_MLA);
     return status;
 }
 

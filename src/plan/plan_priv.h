@@ -62,7 +62,7 @@ struct tri__clock {
     double dense_peak, expert_peak, attn_peak;          /* flop/s */
     double expert_eff;                                  /* of both, by format */
     double bw;                                          /* bytes/s */
-    double layer_s, moe_layer_s; /* of each layer; more, of each MoE layer */
+    double layer_s, moe_layer_s;                        /* of each layer; more, of each MoE layer */
     int draft_tokens;
     double acceptance, draft_bytes;
     int64_t chunk_tokens;
@@ -100,7 +100,7 @@ const char *tri__default_engine(const struct tri_device *device);
 /* ---- candidates ----------------------------------------------------------------------------- */
 
 struct tri__plan {
-    struct tri_plan pub; /* first: tri_plan * is a tri__plan * */
+    struct tri_plan pub;              /* first: tri_plan * is a tri__plan * */
     struct tri_profile other_profile; /* id NULL: none; else used instead (leave one out) */
     struct tri__profiles *profiles;
     struct tri_layout asked;          /* tp 0: search */
@@ -129,8 +129,8 @@ enum tri_status tri__plan_point(struct tri_plan **out, const struct tri_plan_opt
                                 const struct tri_profile *profile, struct tri_error *err);
 enum tri_status tri__search(struct tri__plan *plan, const struct tri_fleet *fleet, bool keep,
                             struct tri_candidate *best, struct tri_error *err);
-bool tri__better(const struct tri__plan *plan, const struct tri_candidate *a,
-                 const struct tri_candidate *b, int64_t fleet_cards);
+bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,
+                 const struct tri_fleet *fleet);
 void tri__advise(struct tri__plan *plan);
 void tri__curve(struct tri__plan *plan);
 

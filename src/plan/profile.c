@@ -11,8 +11,8 @@ struct tri__profiles {
     struct tri_wire_cost wire[TRI_WIRES];
 };
 
-static const char *const wire_names[TRI_WIRES] = { "self",      "nvlink", "xgmi",    "ub", "pcie-p2p",
-                                                   "pcie-host", "ib",     "ethernet" };
+static const char *const wire_names[TRI_WIRES] = { "self",     "nvlink",    "xgmi", "ub",
+                                                   "pcie-p2p", "pcie-host", "ib",   "ethernet" };
 
 const char *tri_wire_name(enum tri_wire wire)
 {
@@ -65,12 +65,12 @@ enum tri_status tri__profiles_open(struct tri__profiles **out, struct tri_error 
         read_profile(&p->row[i], json_array_get(rows, (size_t)i));
     size_t k;
     json_t *path;
-    json_array_foreach (json_object_get(p->json, "paths"), k, path)
-        for (int w = 0; w < TRI_WIRES; w++)
-            if (!strcmp(wire_names[w], tri__str(path, "path", "")))
-                p->wire[w] = (struct tri_wire_cost){ tri__num(path, "base_us", 0),
-                                                     tri__num(path, "per_rank_us", 0),
-                                                     tri__num(path, "share", 1) };
+    json_array_foreach(json_object_get(p->json, "paths"), k,
+                       path) for (int w = 0; w < TRI_WIRES;
+                                  w++) if (!strcmp(wire_names[w], tri__str(path, "path", "")))
+        p->wire[w] =
+        (struct tri_wire_cost){ tri__num(path, "base_us", 0), tri__num(path, "per_rank_us", 0),
+                                tri__num(path, "share", 1) };
     *out = p;
     return TRI_OK;
 fail:
@@ -97,7 +97,8 @@ static bool arch_fits(const struct tri__profiles *p, int i, const struct tri_dev
     const json_t *row = json_array_get(json_object_get(p->json, "profiles"), (size_t)i);
     size_t k;
     json_t *arch;
-    json_array_foreach (json_object_get(row, "arch"), k, arch) {
+    json_array_foreach(json_object_get(row, "arch"), k, arch)
+    {
         const char *text = json_string_value(arch);
         if (!strcmp(text, "*") || !strncmp(device->arch, text, strlen(text)))
             return true;

@@ -35,11 +35,10 @@ static json_t *weights_json(const struct tri_rank_weights *w)
     json_t *lines = json_array();
     for (int i = 0; i < TRI_LINES; i++)
         if (w->split_bytes[i] || w->replicated_bytes[i])
-            json_array_append_new(
-                lines, json_pack("{s:s, s:o, s:o}", "part",
-                                 tri_arch_line_name((enum tri_arch_line)i), "split",
-                                 big(w->split_bytes[i]), "replicated",
-                                 big(w->replicated_bytes[i])));
+            json_array_append_new(lines, json_pack("{s:s, s:o, s:o}", "part",
+                                                   tri_arch_line_name((enum tri_arch_line)i),
+                                                   "split", big(w->split_bytes[i]), "replicated",
+                                                   big(w->replicated_bytes[i])));
     return json_pack("{s:o, s:o, s:o, s:o}", "split", big(w->split_total_bytes), "replicated",
                      big(w->replicated_total_bytes), "padding", big(w->padding_bytes), "lines",
                      lines);
@@ -49,9 +48,8 @@ static json_t *workspace_json(const struct tri_rank_workspace *w)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "attnres", big(w->attnres_bytes),
                      "experts", big(w->moe_bytes), "activations", big(w->activation_bytes),
-                     "graphs", big(w->graph_bytes), "runtime", big(w->runtime_bytes),
-                     "collectives", big(w->collective_bytes), "fragmentation",
-                     big(w->fragmentation_bytes));
+                     "graphs", big(w->graph_bytes), "runtime", big(w->runtime_bytes), "collectives",
+                     big(w->collective_bytes), "fragmentation", big(w->fragmentation_bytes));
 }
 
 static json_t *rank_json(const struct tri_candidate *c, int stage)
@@ -60,17 +58,17 @@ static json_t *rank_json(const struct tri_candidate *c, int stage)
     uint64_t grown = m->state_bytes_per_sequence - m->state.kda_bytes - m->state.conv_bytes;
     json_t *state = json_pack("{s:o, s:o, s:o}", "mla", big(grown), "kda", big(m->state.kda_bytes),
                               "conv", big(m->state.conv_bytes));
-    return json_pack(
-        "{s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "stage", stage,
-        "layers", c->layout.stage_layers[stage], "ranks_alike",
-        c->layout.replicas * c->layout.dp * c->layout.tp, "weights_bytes", big(m->weights_bytes),
-        "weights_parts", weights_json(&m->weights), "state_bytes_per_sequence",
-        big(m->state_bytes_per_sequence), "state_parts", state, "bytes_per_token",
-        big(m->state.bytes_per_token), "workspace_bytes", big(m->workspace_bytes),
-        "workspace_parts", workspace_json(&c->workspace), "attnres_bytes",
-        big(c->workspace.attnres_bytes), "cache_bytes", big(m->cache_bytes), "budget_bytes",
-        big(m->budget_bytes), "capacity_tokens", (json_int_t)m->capacity_tokens,
-        "capacity_sequences", (json_int_t)m->capacity_sequences);
+    return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}",
+                     "stage", stage, "layers", c->layout.stage_layers[stage], "ranks_alike",
+                     c->layout.replicas * c->layout.dp * c->layout.tp, "weights_bytes",
+                     big(m->weights_bytes), "weights_parts", weights_json(&m->weights),
+                     "state_bytes_per_sequence", big(m->state_bytes_per_sequence), "state_parts",
+                     state, "bytes_per_token", big(m->state.bytes_per_token), "workspace_bytes",
+                     big(m->workspace_bytes), "workspace_parts", workspace_json(&c->workspace),
+                     "attnres_bytes", big(c->workspace.attnres_bytes), "cache_bytes",
+                     big(m->cache_bytes), "budget_bytes", big(m->budget_bytes), "capacity_tokens",
+                     (json_int_t)m->capacity_tokens, "capacity_sequences",
+                     (json_int_t)m->capacity_sequences);
 }
 
 static json_t *step_json(const struct tri_step_time *t)
@@ -126,12 +124,11 @@ static json_t *number_json(int number)
 static json_t *candidate_json(const struct tri_plan *p, const struct tri_candidate *c)
 {
     const struct tri_stage_memory *m = &c->stage[c->full_stage];
-    json_t *j = json_pack("{s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:I}", "layout",
-                          layout_json(&c->layout), "verdict", tri_grade_name(c->grade),
-                          "goals_met", (int)c->goals_met, "reason", c->reason, "experts",
-                          number_json(c->experts_number), "dense", number_json(c->dense_number),
-                          "weights_bytes", big(m->weights_bytes), "served_concurrency",
-                          (json_int_t)c->served_concurrency);
+    json_t *j = json_pack(
+        "{s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:I}", "layout", layout_json(&c->layout), "verdict",
+        tri_grade_name(c->grade), "goals_met", (int)c->goals_met, "reason", c->reason, "experts",
+        number_json(c->experts_number), "dense", number_json(c->dense_number), "weights_bytes",
+        big(m->weights_bytes), "served_concurrency", (json_int_t)c->served_concurrency);
     add_speed(j, p, c);
     json_object_set_new(j, "cost", cost_json(p, c));
     return j;
@@ -144,18 +141,16 @@ static json_t *lists(const struct tri_plan *p, json_t *j)
     for (int i = 0; i < p->others; i++)
         json_array_append_new(others, candidate_json(p, &p->other[i]));
     for (int i = 0; i < p->rejected_count; i++)
-        json_array_append_new(
-            rejected, json_pack("{s:o, s:o, s:o, s:s}", "layout",
-                                layout_json(&p->rejected[i].layout), "experts",
-                                number_json(p->rejected[i].experts_number), "dense",
-                                number_json(p->rejected[i].dense_number), "reason",
-                                p->rejected[i].reason));
+        json_array_append_new(rejected, json_pack("{s:o, s:o, s:o, s:s}", "layout",
+                                                  layout_json(&p->rejected[i].layout), "experts",
+                                                  number_json(p->rejected[i].experts_number),
+                                                  "dense", number_json(p->rejected[i].dense_number),
+                                                  "reason", p->rejected[i].reason));
     for (int i = 0; i < p->advices; i++)
         json_array_append_new(advice, json_pack("{s:s, s:s, s:b, s:f}", "change",
-                                                p->advice[i].change, "effect",
-                                                p->advice[i].effect, "works",
-                                                (int)p->advice[i].works, "extra_usd_per_hour",
-                                                p->advice[i].usd_h));
+                                                p->advice[i].change, "effect", p->advice[i].effect,
+                                                "works", (int)p->advice[i].works,
+                                                "extra_usd_per_hour", p->advice[i].usd_h));
     for (int i = 0; i < p->curve_points; i++) {
         const struct tri_curve_point *c = &p->curve[i];
         json_array_append_new(curve, json_pack("{s:f, s:f, s:f, s:f, s:f, s:b}", "concurrency",

@@ -1,4 +1,5 @@
-/* Parts of the reports: the ledger line by line, the layout over the machines, cost, assumptions. */
+/* Parts of the reports: the ledger line by line, the layout over the machines, cost, assumptions.
+ */
 #include "plan/report.h"
 
 #include <stdio.h>
@@ -69,10 +70,9 @@ static void group_line(const struct tri_plan *p, struct tri_buf *out)
                        "(%s)\n",
                        l->tp, l->dp, l->dp, l->tp, tri_layout_expert_ranks(l), ep.path);
     else if (l->ep)
-        tri_buf_printf(out, "  experts whole over %d ranks, %d a rank\n",
-                       tri_layout_expert_ranks(l),
-                       (p->arch->experts + tri_layout_expert_ranks(l) - 1) /
-                           tri_layout_expert_ranks(l));
+        tri_buf_printf(
+            out, "  experts whole over %d ranks, %d a rank\n", tri_layout_expert_ranks(l),
+            (p->arch->experts + tri_layout_expert_ranks(l) - 1) / tri_layout_expert_ranks(l));
 }
 
 /* Cards of one TP group: on a captured machine the ones that lie nearest, else in order. */
@@ -158,15 +158,17 @@ void tri__assumptions_text(const struct tri_plan *p, struct tri_buf *out)
     char shape[160] = "";
     static const char *const fields[] = { "mem_gib", "bw_gbs", "bf16_tflops", "link_gbs",
                                           "disk_gbs" };
-    tri_buf_printf(out,
-                   "\nAssumed: util %.2f, chunk %lld, runtime %.1f + graphs %.1f + collectives %.1f "
-                   "GiB (give or take 2), paging x%.4f.",
-                   p->options.utilisation > 0 ? p->options.utilisation : q->util,
-                   (long long)p->options.chunk_tokens, q->runtime_gib, q->graph_gib,
-                   q->collective_gib, q->paging);
+    tri_buf_printf(
+        out,
+        "\nAssumed: util %.2f, chunk %lld, runtime %.1f + graphs %.1f + collectives %.1f "
+        "GiB (give or take 2), paging x%.4f.",
+        p->options.utilisation > 0 ? p->options.utilisation : q->util,
+        (long long)p->options.chunk_tokens, q->runtime_gib, q->graph_gib, q->collective_gib,
+        q->paging);
     if (p->draft_tokens)
-        tri_buf_printf(out, " Speculation yields %.2f tokens a step: short coding prompts; on long "
-                            "agent traces 1.2 to 1.7 was seen.",
+        tri_buf_printf(out,
+                       " Speculation yields %.2f tokens a step: short coding prompts; on long "
+                       "agent traces 1.2 to 1.7 was seen.",
                        p->acceptance);
     if (d->kind != TRI_DEVICE_GPU)
         tri_buf_puts(out, " What Trireme reaches on this machine is assumed until measured.");

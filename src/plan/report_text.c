@@ -70,14 +70,14 @@ static void verdict(const struct tri_plan *p, struct tri_report_style s, struct 
     tri_buf_printf(out, "  with %s%s", layout,
                    c->experts_number >= 0 || c->dense_number >= 0 ? " in " : "");
     if (c->experts_number >= 0 || c->dense_number >= 0)
-        tri_buf_puts(out, tri_number_name((enum tri_number)(c->experts_number >= 0
-                                                                ? c->experts_number
-                                                                : c->dense_number)));
+        tri_buf_puts(out, tri_number_name((enum tri_number)(
+                              c->experts_number >= 0 ? c->experts_number : c->dense_number)));
     tri_buf_printf(out, "\n  %s\n", c->reason);
     if (c->grade == TRI_GRADE_LOADS || c->grade == TRI_GRADE_GENERATES)
-        tri_buf_printf(out, "  (%s)\n", c->grade == TRI_GRADE_LOADS
-                                            ? "the weights fit, nothing can be generated beside them"
-                                            : "answers one short request, not the load asked for");
+        tri_buf_printf(out, "  (%s)\n",
+                       c->grade == TRI_GRADE_LOADS
+                           ? "the weights fit, nothing can be generated beside them"
+                           : "answers one short request, not the load asked for");
     if (p->goal_count) {
         tri_buf_puts(out, "  goals:");
         for (int i = 0; i < p->goal_count; i++)
@@ -137,8 +137,9 @@ static void memory(const struct tri_plan *p, struct tri_report_style s, struct t
         tri_buf_printf(out, "   unused %.2f", reserve);
     tri_buf_putc(out, '\n');
     if (m->weights.padding_bytes)
-        tri_buf_printf(out, "  %.2f MiB of the weights are padding (vocabulary or experts that do "
-                            "not divide)\n",
+        tri_buf_printf(out,
+                       "  %.2f MiB of the weights are padding (vocabulary or experts that do "
+                       "not divide)\n",
                        (double)m->weights.padding_bytes / 1048576);
 }
 
@@ -164,9 +165,10 @@ static void step_parts(const struct tri_step_time *t, struct tri_buf *out)
         const char *name;
         double ms;
     } parts[] = {
-        { "shared weights", t->dense }, { "experts", t->experts }, { "cache and state", t->cache },
-        { "compute", t->compute },      { "layer overhead", t->layers }, { "links", t->link },
-        { "draft", t->draft },          { "drive", t->disk },
+        { "shared weights", t->dense },  { "experts", t->experts },
+        { "cache and state", t->cache }, { "compute", t->compute },
+        { "layer overhead", t->layers }, { "links", t->link },
+        { "draft", t->draft },           { "drive", t->disk },
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         int n = (int)lround(parts[i].ms / t->total * 40);
@@ -223,8 +225,8 @@ static void alternatives(const struct tri_plan *p, struct tri_report_style s, st
             const struct tri_candidate *c = &p->other[i];
             const struct tri_stage_memory *m = &c->stage[c->full_stage];
             char name[96], label[128], tokens[32];
-            double usd = c->usd_per_million_own > 0 ? c->usd_per_million_own
-                                                    : c->usd_per_million_rent;
+            double usd =
+                c->usd_per_million_own > 0 ? c->usd_per_million_own : c->usd_per_million_rent;
             int number = c->experts_number >= 0 ? c->experts_number : c->dense_number;
             tri_layout_name(&c->layout, name, sizeof name);
             snprintf(label, sizeof label, "%s%s%s", name, number >= 0 ? " " : "",

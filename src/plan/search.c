@@ -27,10 +27,21 @@ static int64_t cards_of_request(const struct tri_candidate *c)
     return c->cards / c->layout.replicas;
 }
 
-bool tri__better(const struct tri__plan *plan, const struct tri_candidate *a,
-                 const struct tri_candidate *b, int64_t fleet_cards)
+/*
+ * Speed as compared: a layout whose stages fill the fastest domain counts a quarter more, so that
+ * tensor parallelism is used inside it and pipelines only across slower links, unless a pipeline
+ * is clearly faster.
+ */
+static double weighed_speed(const struct tri_candidate *c, const struct tri_fleet *f)
 {
-    (void)plan;
+    int64_t domain = f->domain > 1 ? f->domain : f->per_node, cards = cards_of_request(c);
+    int64_t fill = cards < domain ? cards : domain;
+    return c->speed.tokens_per_s * (c->layout.tp * c->layout.dp >= fill ? 1.25 : 1);
+}
+
+bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,
+                 const struct tri_fleet *fleet)
+{
     if (a->grade != b->grade)
         return a->grade > b->grade;
     if (a->grade < TRI_GRADE_GENERATES) {
@@ -39,11 +50,12 @@ bool tri__better(const struct tri__plan *plan, const struct tri_candidate *a,
     }
     if (a->goals_met != b->goals_met)
         return a->goals_met;
-    bool idle_a = leaves_idle(a, fleet_cards), idle_b = leaves_idle(b, fleet_cards);
+    bool idle_a = leaves_idle(a, tri_fleet_cards(fleet));
+    bool idle_b = leaves_idle(b, tri_fleet_cards(fleet));
     if (idle_a != idle_b)
         return !idle_a;
     int64_t ca = cards_of_request(a), cb = cards_of_request(b);
-    double sa = a->speed.tokens_per_s, sb = b->speed.tokens_per_s;
+    double sa = weighed_speed(a, fleet), sb = weighed_speed(b, fleet);
     /* fewer cards a request wins unless the larger layout is twice as fast */
     if (ca != cb)
         return ca < cb ? sa * 2 >= sb : sa > sb * 2;
@@ -70,20 +82,32 @@ static void reject(struct hunt *h, const struct tri_candidate *c)
     snprintf(r->reason, sizeof r->reason, "%s", c->reason);
 }
 
+/* It works, only others work better: says by how much. */
+static void reject_slower(struct hunt *h, struct tri_candidate *c)
+{
+    const struct tri_candidate *best = h->best;
+    snprintf(c->reason, sizeof c->reason,
+             "%s, but %.0f tokens/s at TPOT %.1f ms on %lld cards a request, against %.0f, %.1f, "
+             "%lld",
+             tri_grade_name(c->grade), c->speed.tokens_per_s, c->speed.tpot_ms,
+             (long long)cards_of_request(c), best->speed.tokens_per_s, best->speed.tpot_ms,
+             (long long)cards_of_request(best));
+    reject(h, c);
+}
+
 /* Keeps the alternatives sorted, best first; what falls off the end is rejected as slower. */
-static void keep_other(struct hunt *h, const struct tri_candidate *c)
+static void keep_other(struct hunt *h, struct tri_candidate *c)
 {
     struct tri_plan *p = &h->plan->pub;
-    int64_t cards = tri_fleet_cards(h->fleet);
     int at = p->others;
-    while (at > 0 && tri__better(h->plan, c, &p->other[at - 1], cards))
+    while (at > 0 && tri__better(c, &p->other[at - 1], h->fleet))
         at--;
     if (at == TRI_PLAN_MAX_KEPT) {
-        reject(h, c);
+        reject_slower(h, c);
         return;
     }
     if (p->others == TRI_PLAN_MAX_KEPT)
-        reject(h, &p->other[--p->others]);
+        reject_slower(h, &p->other[--p->others]);
     memmove(&p->other[at + 1], &p->other[at], (size_t)(p->others - at) * sizeof *c);
     p->other[at] = *c;
     p->others++;
@@ -101,8 +125,7 @@ static void consider(struct hunt *h, const struct tri_layout *layout, int expert
         reject(h, c);
         return;
     }
-    int64_t cards = tri_fleet_cards(h->fleet);
-    if (!h->any || tri__better(h->plan, c, h->best, cards))
+    if (!h->any || tri__better(c, h->best, h->fleet))
         *h->best = *c;
     h->any = true;
     if (h->keep && c->grade >= TRI_GRADE_GENERATES)
@@ -141,8 +164,9 @@ static void try_degrees(struct hunt *h, int tp, int pp, int experts, int dense)
             for (int cp = 1; cp <= tp; cp = cp < tp ? tp : tp + 1) {
                 if (cp > 1 && (!gpu || dp > 1 || pp > 1 || h->plan->no_latent))
                     continue;
-                struct tri_layout l = { .replicas = 1, .tp = tp, .dp = dp, .pp = pp, .cp = cp,
-                                        .ep = ep };
+                struct tri_layout l = {
+                    .replicas = 1, .tp = tp, .dp = dp, .pp = pp, .cp = cp, .ep = ep
+                };
                 consider_filled(h, &l, experts, dense);
             }
     }

@@ -193,8 +193,8 @@ static double stage_decode(const struct tri__clock *c, int stage, double group, 
     double flops_s = tokens * (w->dense_flops + w->head_flops + w->kda_flops_per_token) /
                      (c->dense_peak * product_eff(c, c->dense_peak));
     t.compute += flops_s > t.dense ? flops_s - t.dense : 0;
-    double distinct = tri_distinct_experts(c->arch->experts, c->arch->topk,
-                                           all * independent_tokens(block));
+    double distinct =
+        tri_distinct_experts(c->arch->experts, c->arch->topk, all * independent_tokens(block));
     double mean = distinct / tri_layout_expert_ranks(c->layout);
     if (w->moe_layers) {
         double uneven = imbalance(c, mean);
@@ -205,7 +205,8 @@ static double stage_decode(const struct tri__clock *c, int stage, double group, 
     }
     double cached = (double)tri_state_cache_bytes(&c->state[stage], (uint64_t)context);
     t.cache = group * (cached + w->kda_state_bytes) / bw;
-    double attn_s = tokens * context * w->attn_decode_flops_per_token / (c->attn_peak * c->profile->attn_eff);
+    double attn_s =
+        tokens * context * w->attn_decode_flops_per_token / (c->attn_peak * c->profile->attn_eff);
     t.compute += attn_s > t.cache ? attn_s - t.cache : 0;
     t.layers = w->layers * c->layer_s + w->moe_layers * c->moe_layer_s;
     t.link = link_s(c, stage, tokens, true) + exchange_s(c, stage, tokens);

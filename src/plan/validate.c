@@ -83,8 +83,8 @@ enum { FITTED = 8, MAX_PROFILES = 32 };
 
 static double *fitted(struct tri_profile *p, int i)
 {
-    double *const fields[FITTED] = { &p->bw_eff,      &p->expert_eff, &p->layer_us,
-                                     &p->compute_eff, &p->attn_eff,   &p->int4_eff,
+    double *const fields[FITTED] = { &p->bw_eff,        &p->expert_eff,    &p->layer_us,
+                                     &p->compute_eff,   &p->attn_eff,      &p->int4_eff,
                                      &p->int4_layer_us, &p->nvfp4_layer_us };
     return fields[i];
 }
@@ -128,8 +128,7 @@ static bool blind_profile(const struct tri_validation *v, const struct tri_measu
 
 /* ---- running -------------------------------------------------------------------------------- */
 
-static enum tri_status run_point(struct validation *all, const json_t *point,
-                                 struct tri_error *err)
+static enum tri_status run_point(struct validation *all, const json_t *point, struct tri_error *err)
 {
     struct tri_validation *v = &all->pub;
     const struct tri_profile *profile = NULL;
@@ -142,7 +141,8 @@ static enum tri_status run_point(struct validation *all, const json_t *point,
     if (!status)
         status = tri__profiles_find(&profile, all->profiles, plan->options.engine,
                                     &plan->fleet.device, err);
-    json_object_foreach (json_object_get(point, "measured"), figure, value) {
+    json_object_foreach(json_object_get(point, "measured"), figure, value)
+    {
         if (status || v->count == TRI_VALIDATION_MAX)
             break;
         struct tri_measured *m = &v->figure[v->count++];
@@ -213,13 +213,13 @@ enum tri_status tri_validation_run(struct tri_validation **out, struct tri_error
         status = tri__profiles_open(&v->profiles, err);
     size_t i;
     json_t *point;
-    json_array_foreach (json_object_get(v->json, "points"), i, point) {
+    json_array_foreach(json_object_get(v->json, "points"), i, point)
+    {
         if (status)
             break;
         if (json_object_get(point, "skip"))
-            v->pub.skipped[v->pub.skips++ % TRI_VALIDATION_MAX] = (struct tri_skipped){
-                tri__str(point, "id", "?"), tri__str(point, "skip", "")
-            };
+            v->pub.skipped[v->pub.skips++ % TRI_VALIDATION_MAX] =
+                (struct tri_skipped){ tri__str(point, "id", "?"), tri__str(point, "skip", "") };
         else
             status = run_point(v, point, err);
     }
@@ -260,12 +260,14 @@ enum tri_status tri_validation_text(const struct tri_validation *v, struct tri_b
                        fabs(m->error) > TRI_VALIDATION_MISS ? (m->cause ? m->cause : "NOT STATED")
                                                             : "");
     }
-    tri_buf_printf(out, "\n%d figures: median miss %.1f %%, four in five within %.1f %%, worst "
-                        "%.0f %%; %d over %.0f %% with a stated cause, %d without\n",
+    tri_buf_printf(out,
+                   "\n%d figures: median miss %.1f %%, four in five within %.1f %%, worst "
+                   "%.0f %%; %d over %.0f %% with a stated cause, %d without\n",
                    v->count, v->median * 100, v->p80 * 100, v->worst * 100, v->explained,
                    TRI_VALIDATION_MISS * 100, v->unexplained);
-    tri_buf_printf(out, "a device left out, its engine profile taken from the others: median "
-                        "%.1f %%, four in five within %.0f %%\n",
+    tri_buf_printf(out,
+                   "a device left out, its engine profile taken from the others: median "
+                   "%.1f %%, four in five within %.0f %%\n",
                    v->blind_median * 100, v->blind_p80 * 100);
     for (int i = 0; i < v->skips && i < TRI_VALIDATION_MAX; i++)
         tri_buf_printf(out, "not comparable: %s: %s\n", v->skipped[i].id, v->skipped[i].why);

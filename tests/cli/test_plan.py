@@ -1,0 +1,223 @@
+"""trireme plan from outside: published figures, verdicts, refusals, time. No reference material."""
+import json
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+
+TRIREME = os.environ["TRIREME"]
+GIB = 2 ** 30
+
+
+def run(*args, code=0):
+    done = subprocess.run([TRIREME, "plan", *args], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (args, done.returncode, done.stdout[-500:], done.stderr)
+    return done
+
+
+def plan(*args):
+    return json.loads(run(*args, "--json").stdout)
+
+
+class Published(unittest.TestCase):
+    def test_amd_tp8(self):
+        p = plan("--model", "kimi-k3", "--hw", "8xMI355X", "--layout", "tp8", "--context", "1M",
+                 "--kv", "fp8", "--chunk", "8192", "--concurrency", "1")
+        rank = p["ranks"][0]
+        self.assertEqual(rank["weights_bytes"], 205056581360)
+        parts = rank["weights_parts"]
+        self.assertEqual(parts["split"] + parts["replicated"], rank["weights_bytes"])
+        self.assertEqual(rank["bytes_per_token"], 13824)
+        state = rank["state_parts"]
+        self.assertEqual(state, {"mla": 14495514624, "kda": 54263808, "conv": 1907712})
+        self.assertEqual(rank["state_bytes_per_sequence"], sum(state.values()))
+        whole = rank["state_bytes_per_sequence"] + rank["attnres_bytes"]
+        self.assertEqual(whole, 15491210240)
+        self.assertEqual(rank["workspace_bytes"], sum(rank["workspace_parts"].values()))
+        self.assertEqual(rank["workspace_parts"]["attnres"], rank["attnres_bytes"])
+
+    def test_tp_table(self):
+        for layout, cards, more, gib in (
+                ("tp16", 16, [], 100.84), ("tp32", 32, [], 55.775), ("tp24", 24, [], 70.80),
+                ("tp16", 16, ["--shard-all"], 90.80), ("tp32ep32", 32, [], 55.775),
+                ("tp32", 32, ["--experts", "int4"], 58.25), ("tp32", 32, ["--experts", "fp8"], 92.92)):
+            p = plan("-m", "kimi-k3", "--hw", f"{cards}xH20-96GB", "--layout", layout, *more)
+            self.assertAlmostEqual(p["ranks"][0]["weights_bytes"] / GIB, gib, delta=0.006, msg=layout)
+
+    def test_pipeline_stages(self):
+        p = plan("-m", "kimi-k3", "--hw", "4x8xH20-96GB", "--layout", "tp8pp4")
+        self.assertEqual(p["layout"]["stage_layers"], [24, 23, 23, 23])
+        for rank, gib in zip(p["ranks"], (48.09, 47.56, 47.54, 47.79)):
+            self.assertAlmostEqual(rank["weights_bytes"] / GIB, gib, delta=0.006)
+
+    def test_vllm_b300_tokens(self):
+        """InferenceX#2371: 42.23 GiB of cache a card held 3,249,215 tokens."""
+        p = plan("-m", "kimi-k3", "--hw", "8xB300", "--layout", "tp8", "--engine", "vllm", "--kv", "fp8",
+                 "--cache-gib", "42.23")
+        self.assertAlmostEqual(p["ranks"][0]["capacity_tokens"] / 3249215, 1, delta=0.01)
+
+    def test_overhead_from_utilisation_is_in_its_band(self):
+        """The same run from utilisation alone: 42.2 GiB were left; 2 GiB is the stated band."""
+        p = plan("-m", "kimi-k3", "--hw", "8xB300", "--layout", "tp8", "--engine", "vllm", "--vision",
+                 "--util", "0.9", "--chunk", "16384")
+        self.assertAlmostEqual(p["ranks"][0]["cache_bytes"] / GIB, 42.2, delta=2)
+
+    def test_experts_lie_over_tp_times_dp(self):
+        p = plan("-m", "kimi-k3", "--hw", "16xGB200", "--layout", "tp4dp4ep16")
+        self.assertEqual(p["layout"]["expert_ranks"], 16)
+        text = run("-m", "kimi-k3", "--hw", "16xGB200", "--layout", "tp4dp4ep16").stdout
+        self.assertIn("experts over all 16 ranks", text)
+
+
+class Verdicts(unittest.TestCase):
+    def verdict(self, *args):
+        p = plan(*args)
+        return p["verdict"], p["layout"]["name"]
+
+    def test_32_h20(self):
+        args = ["-m", "kimi-k3", "--hw", "4x8xH20-96GB"]
+        self.assertEqual(self.verdict(*args, "--layout", "tp32", "--experts", "fp8")[0], "loads")
+        for layout in ("tp32", "tp32ep32", "tp8pp4"):
+            self.assertEqual(self.verdict(*args, "--layout", layout)[0], "serves")
+        best = plan(*args, "--context", "32k", "--concurrency", "16", "--input", "8k", "--output", "1k")
+        self.assertEqual((best["verdict"], best["layout"]["name"]), ("serves", "TP8 x PP4"))
+
+    def test_too_small(self):
+        for hw, word in (("16xH20-96GB", "loads"), ("8xH800", "does not load"),
+                         ("16xH800", "does not load"), ("1xRTX-4090", "does not load")):
+            p = plan("-m", "kimi-k3", "--hw", hw)
+            self.assertEqual(p["verdict"], word, hw)
+            self.assertTrue(any(a["works"] for a in p["advice"]), hw)
+            self.assertRegex(p["reason"], r"^\d+\.\d+ ", hw)
+
+    def test_four_24_gb_cards(self):
+        for model, layout in (("qwen3-14b", "4 x (TP1)"), ("qwen3-32b", "2 x (TP2)"),
+                              ("llama-3.1-70b", "TP4")):
+            self.assertEqual(self.verdict("-m", model, "--hw", "4xRTX-4090"), ("serves", layout))
+
+    def test_streaming_machine(self):
+        p = plan("-m", "kimi-k3", "--hw", "NVMe-PC-192GB", "-c", "1")
+        self.assertEqual(p["verdict"], "generates")
+        self.assertIn("streams from NVMe", p["reason"])
+
+    def test_recipes(self):
+        """Layouts of the published recipes (planner notes 1.4)."""
+        self.assertEqual(self.verdict("-m", "kimi-k3", "--hw", "16xB200"), ("serves", "TP8 x PP2"))
+        self.assertEqual(self.verdict("-m", "kimi-k3", "--hw", "8xB300"), ("serves", "TP8"))
+
+    def test_goals(self):
+        yes = plan("-m", "kimi-k3", "--hw", "8xB300", "--goal", "tpot<50ms,users>=16")
+        no = plan("-m", "kimi-k3", "--hw", "8xB300", "--goal", "tpot<1ms")
+        self.assertTrue(yes["goals_met"])
+        self.assertFalse(no["goals_met"])
+        self.assertIn("bound by", no["reason"])
+
+
+class Output(unittest.TestCase):
+    def test_figures_have_bands(self):
+        p = plan("-m", "kimi-k3", "--hw", "8xB300")
+        for key in ("ttft_ms", "tpot_ms", "tokens_per_s"):
+            self.assertLess(p[key]["low"], p[key]["value"])
+            self.assertGreater(p[key]["high"], p[key]["value"])
+        self.assertTrue(p["binding_constraint"])
+        self.assertTrue(p["rejected"])
+        self.assertAlmostEqual(p["little"], 1, delta=0.05)
+        self.assertAlmostEqual(sum(v for k, v in p["step_ms"].items() if k != "total"),
+                               p["step_ms"]["total"], delta=0.01)
+
+    def test_screen(self):
+        text = run("-m", "kimi-k3", "--hw", "4x8xH20-96GB").stdout
+        self.assertLess(len(text.splitlines()), 60)
+        self.assertTrue(all(len(line) <= 160 for line in text.splitlines()))
+        for word in ("SERVES", "weights", "Layout over", "TTFT", "Alternatives", "Rejected", "$"):
+            self.assertIn(word, text)
+
+    def test_config_file_and_folder(self):
+        config = {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36,
+                  "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+                  "intermediate_size": 12288, "vocab_size": 151936, "max_position_embeddings": 40960,
+                  "tie_word_embeddings": False}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            with open(path, "w") as f:
+                json.dump(config, f)
+            one = plan("-m", path, "--hw", "RTX-4090", "--precision", "bf16")
+            two = plan("-m", folder, "--hw", "RTX-4090", "--precision", "bf16")
+        preset = plan("-m", "qwen3-8b", "--hw", "RTX-4090", "--precision", "bf16")
+        for p in (one, two):
+            self.assertEqual(p["ranks"], preset["ranks"])
+
+    def test_help_and_lists(self):
+        self.assertIn("--machine", run("--help").stdout)
+        self.assertIn("H20-96GB", run("--list", "devices").stdout)
+        self.assertIn("kimi-k3", run("--list", "models").stdout)
+
+
+class BadInput(unittest.TestCase):
+    def refused(self, word, *args, code=2):
+        done = run(*args, code=code)
+        self.assertEqual(done.stdout, "")
+        line = done.stderr.strip()
+        self.assertEqual(len(line.splitlines()), 1, line)
+        self.assertIn(word, line)
+
+    def test_words(self):
+        k3 = ["-m", "kimi-k3"]
+        self.refused("H20-96GB", *k3, "--hw", "8xH20")
+        self.refused("no device", *k3, "--hw", "8xZ99")
+        self.refused("hardware", *k3, "--hw", "0xB300")
+        self.refused("hardware", *k3, "--hw", "99999999xB300")
+        self.refused("fill boxes", *k3, "--hw", "12xB300")
+        self.refused("which machines", *k3)
+        self.refused("which model", "--hw", "8xB300")
+        self.refused("neither a known model", "-m", "no-such-model", "--hw", "8xB300")
+        self.refused("layout", *k3, "--hw", "8xB300", "--layout", "8tp")
+        self.refused("needs 16 cards", *k3, "--hw", "8xB300", "--layout", "tp16")
+        self.refused("heads", *k3, "--hw", "8xB300", "--layout", "tp7")
+        self.refused("tp x dp", *k3, "--hw", "8xB300", "--layout", "tp4ep8")
+        self.refused("goal", *k3, "--hw", "8xB300", "--goal", "tpot>5ms")
+        self.refused("asked twice", *k3, "--hw", "8xB300", "--goal", "tpot<5ms,tpot<6ms")
+        self.refused("contradicts", *k3, "--hw", "8xB300", "-c", "4", "--goal", "users>=8")
+        self.refused("less than input", *k3, "--hw", "8xB300", "--context", "1k")
+        self.refused("positions", *k3, "--hw", "8xB300", "--context", "2M")
+        self.refused("number format", *k3, "--hw", "8xB300", "--experts", "int3")
+        self.refused("--kv", *k3, "--hw", "8xB300", "--kv", "fp9")
+        self.refused("--spec", *k3, "--hw", "8xB300", "--spec", "dspark99")
+        self.refused("--input", *k3, "--hw", "8xB300", "--input", "-5")
+        self.refused("engine", *k3, "--hw", "8xB300", "--engine", "magic")
+        self.refused("does not run on", *k3, "--hw", "EPYC-9755-2S", "--engine", "vllm")
+        self.refused("no routed experts", "-m", "qwen3-8b", "--hw", "8xB300", "--experts", "int4")
+        self.refused("--stages", *k3, "--hw", "16xB200", "--layout", "tp8pp2", "--stages", "50,50")
+
+    def test_configs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            for text, word in (("{", "JSON"), ('{"model_type":"gpt2"}', "gpt2"),
+                               ('{"model_type":"llama"}', "num_hidden_layers"),
+                               ('{"model_type":"kimi_k3"}', "")):
+                with open(path, "w") as f:
+                    f.write(text)
+                self.refused(word, "-m", path, "--hw", "8xB300", code=1)
+            self.refused("neither", "-m", os.path.join(folder, "sub"), "--hw", "8xB300")
+
+
+class Time(unittest.TestCase):
+    def test_fast_enough(self):
+        start = time.monotonic()
+        plan("-m", "kimi-k3", "--hw", "8xB300")
+        one = time.monotonic() - start
+        start = time.monotonic()
+        plan("-m", "kimi-k3", "--hw", "128x8xB200", "-c", "4096")
+        many = time.monotonic() - start
+        self.assertLess(one, 1 * slack())
+        self.assertLess(many, 20 * slack())
+
+
+def slack():
+    """Sanitizers and a loaded machine are slower; the rule is for a release build."""
+    return 6
+
+
+if __name__ == "__main__":
+    unittest.main()
