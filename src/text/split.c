@@ -77,7 +77,7 @@ enum tri_status tri__splitter_open(struct tri__splitter **out, struct tri_error 
     pcre2_compile_context_free(context);
     if (!s->code) {
         tri__splitter_close(s);
-        if (code == PCRE2_ERROR_NOMEMORY)
+        if (code == PCRE2_ERROR_HEAP_FAILED)
             return tri_fail(err, TRI_NOMEM, "no memory for the split pattern");
         return tri_fail(err, TRI_UNSUPPORTED,
                         "this PCRE2 does not take the split pattern (error %d at %zu)", code, at);
