@@ -9,6 +9,7 @@ set(TRI_FOREIGN_edit PkgConfig::EDIT)
 set(TRI_FOREIGN_uring PkgConfig::URING)
 set(TRI_FOREIGN_hwloc PkgConfig::HWLOC)
 set(TRI_FOREIGN_expat PkgConfig::EXPAT)
+set(TRI_FOREIGN_crypto PkgConfig::CRYPTO)
 set(TRI_FOREIGN_xxhash PkgConfig::XXHASH)
 
 function(tri_split text out)

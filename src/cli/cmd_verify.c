@@ -1,0 +1,339 @@
+/*
+ * trireme verify: is a download whole? Checksums when the folder has them (SHA256SUMS, or what the
+ * hub's own downloader leaves beside the files), the structure of every shard in any case.
+ */
+#include "cli/cli.h"
+
+#include <argp.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/sha.h"
+#include "cli/model_flags.h"
+#include "os/pool.h"
+#include "weights/weights.h"
+
+enum { MAX_FILES = 4096, MAX_SUMS_BYTES = 4 << 20, MAX_METADATA_BYTES = 4096, KEY_JSON = 0x400 };
+
+struct verify_args {
+    const char *folder;
+    bool json;
+    int64_t threads;
+};
+
+/* One file with a published checksum: 64 hex digits are SHA-256, 40 the git blob's SHA-1. */
+struct summed {
+    char *name;
+    char want[TRI_SHA_HEX_BYTES];
+    enum tri_status status;
+    struct tri_error err;
+};
+
+struct verify {
+    const struct verify_args *args;
+    struct summed file[MAX_FILES];
+    int64_t n;
+    const char *source; /* "SHA256SUMS", "hub metadata", NULL: none */
+    uint64_t total_bytes;
+    _Atomic uint64_t done_bytes;
+    double begin_s;
+    _Atomic double drawn_s;
+};
+
+static bool is_hex(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isxdigit((unsigned char)text[i]))
+            return false;
+    return true;
+}
+
+static enum tri_status add_sum(struct verify *v, const char *name, size_t name_bytes,
+                               const char *hex, size_t digits, struct tri_error *err)
+{
+    if (v->n == MAX_FILES)
+        return tri_fail(err, TRI_LIMIT, "more than %d files with checksums", MAX_FILES);
+    struct summed *f = &v->file[v->n];
+    f->name = tri_strndup(name, name_bytes);
+    if (!f->name)
+        return tri_fail(err, TRI_NOMEM, "no memory for the list of files");
+    for (size_t i = 0; i < digits; i++)
+        f->want[i] = (char)tolower((unsigned char)hex[i]);
+    f->want[digits] = 0;
+    v->n++;
+    return TRI_OK;
+}
+
+/* GNU coreutils' form: 64 hex digits, blank, blank or '*', name. A path in a name is refused. */
+static enum tri_status read_sums(struct verify *v, const char *path, struct tri_error *err)
+{
+    char *text = NULL, *rest;
+    size_t bytes = 0, line = 0;
+    enum tri_status st = tri_read_file(&text, &bytes, path, MAX_SUMS_BYTES, err);
+    rest = text;
+    while (!st && rest && *rest) {
+        char *s = strsep(&rest, "\n");
+        size_t n = strcspn(s, "\r");
+        line++;
+        if (n == 0 || s[0] == '#')
+            continue;
+        const char *name = s + 66;
+        if (n < 67 || !is_hex(s, 64) || s[64] != ' ' || (s[65] != ' ' && s[65] != '*'))
+            st = tri_fail(err, TRI_FORMAT, "%s: line %zu is not '<64 hex digits>  <file>'", path,
+                          line);
+        else if (memchr(name, '/', n - 66) || name[0] == '.')
+            st = tri_fail(err, TRI_FORMAT, "%s: line %zu names a file outside of the folder", path,
+                          line);
+        else
+            st = add_sum(v, name, n - 66, s, 64, err);
+    }
+    tri_free(text);
+    return st;
+}
+
+/* <folder>/.cache/huggingface/download/<file>.metadata: commit, etag, time, one a line. */
+static enum tri_status read_hub(struct verify *v, const char *folder, struct tri_error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/.cache/huggingface/download", folder);
+    DIR *dir = opendir(path);
+    enum tri_status st = TRI_OK;
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e && !st; e = readdir(dir)) {
+        char *text = NULL, full[8192];
+        size_t bytes = 0, n = strlen(e->d_name);
+        if (n < 10 || strcmp(e->d_name + n - 9, ".metadata"))
+            continue;
+        snprintf(full, sizeof full, "%s/%s", path, e->d_name);
+        if (tri_read_file(&text, &bytes, full, MAX_METADATA_BYTES, NULL))
+            continue;
+        char *tag = strchr(text, '\n');
+        tag = tag ? tag + 1 : text;
+        size_t digits = strcspn(tag, "\r\n");
+        if ((digits == 64 || digits == 40) && is_hex(tag, digits))
+            st = add_sum(v, e->d_name, n - 9, tag, digits, err);
+        tri_free(text);
+    }
+    if (dir)
+        closedir(dir);
+    return st;
+}
+
+static enum tri_status find_sums(struct verify *v, struct tri_error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/SHA256SUMS", v->args->folder);
+    if (access(path, R_OK) == 0) {
+        v->source = "SHA256SUMS";
+        return read_sums(v, path, err);
+    }
+    enum tri_status st = read_hub(v, v->args->folder, err);
+    if (v->n)
+        v->source = "hub metadata";
+    return st;
+}
+
+static int count_bytes(void *arg, uint64_t bytes)
+{
+    struct verify *v = arg;
+    uint64_t done = atomic_fetch_add(&v->done_bytes, bytes) + bytes;
+    double now = tri_now_s();
+    if (v->args->json || !isatty(STDERR_FILENO) || now - atomic_load(&v->drawn_s) < 0.2)
+        return 0;
+    atomic_store(&v->drawn_s, now);
+    char a[32], b[32], c[32];
+    double rate = (double)done / (now - v->begin_s + 1e-9);
+    fprintf(stderr, "\r\033[Khashing: %s of %s, %s/s, %.0f s left", tri_size_text(a, done),
+            tri_size_text(b, v->total_bytes), tri_size_text(c, (uint64_t)rate),
+            (double)(v->total_bytes - done) / (rate + 1));
+    return 0;
+}
+
+static void check_file(struct verify *v, struct summed *f)
+{
+    char path[8192], got[TRI_SHA_HEX_BYTES], prefix[64];
+    struct stat sb;
+    bool git = strlen(f->want) == 40;
+    snprintf(path, sizeof path, "%s/%s", v->args->folder, f->name);
+    if (stat(path, &sb)) {
+        f->status = tri_fail(&f->err, TRI_IO, "%s: is missing", f->name);
+        return;
+    }
+    int n = snprintf(prefix, sizeof prefix, "blob %lld", (long long)sb.st_size);
+    f->status = tri_sha_file(got, git ? TRI_SHA1 : TRI_SHA256, path, git ? prefix : NULL,
+                             (size_t)n + 1, count_bytes, v, &f->err);
+    if (!f->status && strcmp(got, f->want))
+        f->status = tri_fail(&f->err, TRI_FORMAT,
+                             "%s: damaged: its checksum is %.16s..., published is %.16s...; "
+                             "download it again",
+                             f->name, got, f->want);
+}
+
+static void check_files(void *arg, int64_t begin, int64_t end, int thread)
+{
+    struct verify *v = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        check_file(v, &v->file[i]);
+}
+
+static enum tri_status hash_all(struct verify *v, struct tri_error *err)
+{
+    struct tri_pool *pool = NULL;
+    enum tri_status st = tri_pool_open(&pool, (int)v->args->threads, err);
+    if (st)
+        return st;
+    for (int64_t i = 0; i < v->n; i++) {
+        char path[8192];
+        struct stat sb;
+        snprintf(path, sizeof path, "%s/%s", v->args->folder, v->file[i].name);
+        v->total_bytes += stat(path, &sb) ? 0 : (uint64_t)sb.st_size;
+    }
+    v->begin_s = tri_now_s();
+    tri_pool_for(pool, v->n, 1, check_files, v);
+    tri_pool_close(pool);
+    if (isatty(STDERR_FILENO) && !v->args->json)
+        fprintf(stderr, "\r\033[K");
+    return TRI_OK;
+}
+
+/* Headers, offsets, names and shapes of every shard, as opening the model would check them. */
+static enum tri_status check_structure(const char *folder, uint64_t *bytes, struct tri_error *err)
+{
+    char config[4096];
+    struct tri_spec *spec = tri_calloc(1, sizeof *spec);
+    struct tri_checkpoint *ckpt = NULL;
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    enum tri_status st = spec ? tri_spec_load(spec, config, NULL, err)
+                              : tri_fail(err, TRI_NOMEM, "no memory for the model's shape");
+    if (!st)
+        st = tri_checkpoint_open(&ckpt, folder, spec, 0, NULL, err);
+    if (!st)
+        *bytes = tri_checkpoint_bytes(ckpt);
+    tri_checkpoint_close(ckpt);
+    tri_free(spec);
+    return st;
+}
+
+static int64_t report_files(const struct verify *v)
+{
+    int64_t bad = 0;
+    for (int64_t i = 0; i < v->n; i++) {
+        const struct summed *f = &v->file[i];
+        if (!f->status)
+            continue;
+        bad++;
+        if (!v->args->json)
+            fprintf(stderr, "trireme: %s\n", f->err.text);
+    }
+    return bad;
+}
+
+static void report_json(const struct verify *v, const struct tri_error *structure, uint64_t bytes,
+                        int64_t bad)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < v->n; i++)
+        if (v->file[i].status)
+            json_array_append_new(
+                list, json_pack("{s:s,s:s}", "file", v->file[i].name, "why", v->file[i].err.text));
+    if (structure->status)
+        json_array_append_new(list, json_pack("{s:n,s:s}", "file", "why", structure->text));
+    json_t *all = json_pack("{s:b,s:s?,s:I,s:I,s:I,s:o}", "ok", bad == 0 && !structure->status,
+                            "checksums", v->source, "files", (json_int_t)v->n, "damaged",
+                            (json_int_t)bad, "bytes", (json_int_t)bytes, "faults", list);
+    json_dumpf(all, stdout, JSON_COMPACT);
+    printf("\n");
+    json_decref(all);
+}
+
+static void report_whole(const struct verify *v, uint64_t bytes)
+{
+    char size[32];
+    printf("%s: whole, %s of tensors; ", v->args->folder, tri_size_text(size, bytes));
+    if (v->source)
+        printf("%" PRId64 " files equal their checksums (%s)\n", v->n, v->source);
+    else
+        printf("no checksums in the folder, so only the structure of its shards was checked\n");
+}
+
+static const struct argp_option options[] = {
+    { "json", KEY_JSON, 0, 0, "One JSON object instead of text", 0 },
+    { "threads", 't', "N", 0, "Files hashed side by side (default: all CPUs allowed)", 0 },
+    { 0 }
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct verify_args *a = state->input;
+    switch (key) {
+    case KEY_JSON:
+        a->json = true;
+        return 0;
+    case 't':
+        if (!tri_parse_int(arg, 1, TRI_POOL_MAX_THREADS, &a->threads))
+            argp_error(state, "--threads %s: 1 to %d", arg, TRI_POOL_MAX_THREADS);
+        return 0;
+    case ARGP_KEY_ARG:
+        if (a->folder)
+            argp_error(state, "one model folder; '%s' is too many", arg);
+        a->folder = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!a->folder)
+            argp_error(state, "which model folder?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp verify_argp = {
+    options,
+    parse,
+    "MODEL",
+    "Checks a downloaded model: every checksum of SHA256SUMS or of the hub's metadata if there are "
+    "any, and the structure of every shard.",
+    NULL,
+    NULL,
+    NULL
+};
+
+int tri_cmd_verify(int argc, char **argv)
+{
+    struct verify_args a = { 0 };
+    struct tri_error err = { 0 }, structure = { 0 };
+    uint64_t bytes = 0;
+    argp_err_exit_status = TRI_EXIT_USAGE;
+    if (argp_parse(&verify_argp, argc, argv, 0, NULL, &a))
+        return TRI_EXIT_USAGE;
+    struct verify *v = tri_calloc(1, sizeof *v);
+    enum tri_status st = v ? TRI_OK : tri_fail(&err, TRI_NOMEM, "no memory");
+    if (v)
+        v->args = &a;
+    if (!st)
+        st = find_sums(v, &err);
+    if (!st)
+        st = hash_all(v, &err);
+    int64_t bad = st ? 0 : report_files(v);
+    if (!st && check_structure(a.folder, &bytes, &structure) && !a.json)
+        fprintf(stderr, "trireme: %s\n", structure.text);
+    if (!st && a.json)
+        report_json(v, &structure, bytes, bad);
+    else if (!st && !bad && !structure.status)
+        report_whole(v, bytes);
+    for (int64_t i = 0; v && i < v->n; i++)
+        tri_free(v->file[i].name);
+    tri_free(v);
+    if (st)
+        return tri_cli_fail(&err);
+    return bad || structure.status ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+}
