@@ -139,14 +139,18 @@ struct tri_gate_args {
  * to x * (127 / amax), scale = amax / 127. A group with NaN or Inf has scale NaN and q 0; one whose
  * amax is below TRI_Q_LEAST (where 127 / amax could overflow) has scale 0 and q 0.
  *   q      [T][q_stride] int8; columns beyond `cols` are 0 up to q_stride, a multiple of 64
- *   scale  [T][q_stride / 32] f32;  sum [T][q_stride / 32] the sum of the group's q
- * `paired`: within each 8 columns the order is 0 2 4 6 1 3 5 7, as nibbles lie in their bytes.
- * For the formats of two to a byte (I4G32, MXFP4) it must be set, for I8G64 not.
+ *   scale  [T][q_stride / 32] f32
+ *   start  [T][q_stride / 32] int32: -bias times the sum of the group's q, which is what an integer
+ *          dot product with weights made unsigned by adding `bias` starts from
+ * `paired`: within each 8 columns the order is 0 2 4 6 1 3 5 7, as nibbles lie in their bytes, and
+ * the bias is 12, else 128. The formats of two to a byte (I4G32, MXFP4) need it set, I8G64 not.
  */
+enum { TRI_Q_BIAS = 128, TRI_Q_BIAS_PAIRED = 12 };
+
 struct tri_qrows {
     int8_t *q;
     float *scale;
-    int32_t *sum;
+    int32_t *start;
     int64_t q_stride;
     bool paired;
 };

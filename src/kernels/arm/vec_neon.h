@@ -131,6 +131,14 @@ static inline v16 v16_nibbles(const void *p, const int8_t *table)
     uint8x8x2_t n = vzip_u8(vand_u8(b, vdup_n_u8(15)), vshr_n_u8(b, 4));
     return v16_of_bytes(vqtbl1q_s8(vld1q_s8(table), vcombine_u8(n.val[0], n.val[1])));
 }
+static inline void w16_store_i8(int8_t *p, w16 x, int paired)
+{
+    static const uint8_t order[16] = { 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15 };
+    int16x8_t l = vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b));
+    int16x8_t h = vcombine_s16(vmovn_s32(x.c), vmovn_s32(x.d));
+    int8x16_t q = vcombine_s8(vmovn_s16(l), vmovn_s16(h));
+    vst1q_s8(p, paired ? vqtbl1q_s8(q, vld1q_u8(order)) : q);
+}
 static inline w16 w16_set(int32_t x)
 {
     int32x4_t q = vdupq_n_s32(x);

@@ -7,6 +7,7 @@
 
 #include "kernels/kernels_priv.h"
 #include "kernels/lanes/matmul_lanes.h"
+#include "kernels/lanes/quantise_lanes.h"
 
 #if defined(TRI_LANES)
 TRI_LANES_MATMUL(matmul_f32, TRI_DT_F32)

@@ -10,6 +10,8 @@
  *   v16_fma(a, b, c)        a * b + c, one rounding
  *   v16_sum, v16_top        of all lanes, halves folded: lane j with j + 8, then 4, 2, 1
  *   w16_near(v)             nearest int, ties to even; |v| < 2^31
+ *   w16_store_i8(p, w, paired)   as bytes, in the order of tri_qrows
+ *   v16_less(a, b, x, y)    a < b ? x : y
  */
 #ifndef TRI_KERNELS_VEC_H
 #define TRI_KERNELS_VEC_H

@@ -16,7 +16,7 @@ static int64_t place(int64_t c, bool paired)
 }
 
 static void quantise_group(const float *x, int64_t n, bool paired, int8_t *q, float *scale,
-                           int32_t *sum)
+                           int32_t *start)
 {
     float amax = 0;
     bool finite = true;
@@ -25,7 +25,7 @@ static void quantise_group(const float *x, int64_t n, bool paired, int8_t *q, fl
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
     }
     memset(q, 0, GROUP);
-    *sum = 0;
+    *start = 0;
     *scale = finite ? 0 : NAN;
     if (!finite || amax < TRI_Q_LEAST)
         return;
@@ -34,7 +34,7 @@ static void quantise_group(const float *x, int64_t n, bool paired, int8_t *q, fl
     for (int64_t i = 0; i < n; i++) {
         int value = (int)rintf(x[i] * inverse);
         q[place(i, paired)] = (int8_t)value;
-        *sum += value;
+        *start -= value * (paired ? TRI_Q_BIAS_PAIRED : TRI_Q_BIAS);
     }
 }
 
@@ -47,7 +47,7 @@ void tri__ref_quantise(const struct tri_quantise_args *a, int64_t t0, int64_t t1
             left = left < 0 ? 0 : left < GROUP ? left : GROUP;
             quantise_group(a->x + t * a->x_stride + g * GROUP, left, a->out.paired,
                            a->out.q + t * stride + g * GROUP, a->out.scale + t * groups + g,
-                           a->out.sum + t * groups + g);
+                           a->out.start + t * groups + g);
         }
     }
 }

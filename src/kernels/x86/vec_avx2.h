@@ -124,6 +124,14 @@ static inline v16 v16_nibbles(const void *p, const int8_t *table)
     __m128i n = _mm_unpacklo_epi8(_mm_and_si128(b, low), _mm_and_si128(_mm_srli_epi16(b, 4), low));
     return v16_of_bytes(_mm_shuffle_epi8(_mm_loadu_si128((const void *)table), n));
 }
+static inline void w16_store_i8(int8_t *p, w16 x, int paired)
+{
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    __m128i l = _mm_packs_epi32(_mm256_castsi256_si128(x.a), _mm256_extracti128_si256(x.a, 1));
+    __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(x.b), _mm256_extracti128_si256(x.b, 1));
+    __m128i q = _mm_packs_epi16(l, h);
+    _mm_storeu_si128((void *)p, paired ? _mm_shuffle_epi8(q, order) : q);
+}
 static inline w16 w16_set(int32_t x)
 {
     return (w16){ _mm256_set1_epi32(x), _mm256_set1_epi32(x) };

@@ -108,6 +108,12 @@ static inline v16 v16_nibbles(const void *p, const int8_t *table)
     w16 bytes = _mm512_mask_set1_epi32(_mm512_set1_epi32(low), 0xff00, high);
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(bytes, shift), v16_i8(table));
 }
+static inline void w16_store_i8(int8_t *p, w16 a, int paired)
+{
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    __m128i q = _mm512_cvtepi32_epi8(a);
+    _mm_storeu_si128((void *)p, paired ? _mm_shuffle_epi8(q, order) : q);
+}
 static inline w16 w16_set(int32_t x)
 {
     return _mm512_set1_epi32(x);

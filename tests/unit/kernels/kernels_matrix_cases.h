@@ -68,7 +68,7 @@ static struct outcome run_matmul(const struct kernel_case *c, const struct tri_k
 }
 
 struct q_arrays {
-    struct array q, scale, sum;
+    struct array q, scale, start;
     struct tri_qrows rows;
 };
 static void q_new(struct q_arrays *a, int64_t cols, int64_t tokens, bool paired)
@@ -77,13 +77,13 @@ static void q_new(struct q_arrays *a, int64_t cols, int64_t tokens, bool paired)
     a->rows = (struct tri_qrows){ .q_stride = stride, .paired = paired };
     a->rows.q = array_new(&a->q, (size_t)(tokens * stride));
     a->rows.scale = array_new(&a->scale, (size_t)groups * 4);
-    a->rows.sum = array_new(&a->sum, (size_t)groups * 4);
+    a->rows.start = array_new(&a->start, (size_t)groups * 4);
 }
 static bool q_free(struct q_arrays *a)
 {
     bool whole = array_free(&a->q);
     whole = array_free(&a->scale) && whole;
-    return array_free(&a->sum) && whole;
+    return array_free(&a->start) && whole;
 }
 
 /* Also zeros, tiny groups and a NaN now and then. */
@@ -109,7 +109,7 @@ static struct outcome run_quantise(const struct kernel_case *c, const struct tri
     snprintf(out.shape, sizeof out.shape, "[%lld][%lld]%s", (long long)tokens, (long long)cols,
              paired ? " paired" : "");
     if (memcmp(got.rows.q, want.rows.q, got.q.bytes) ||
-        memcmp(got.rows.sum, want.rows.sum, got.sum.bytes))
+        memcmp(got.rows.start, want.rows.start, got.start.bytes))
         out.worst = 1e9;
     outcome_add(&out, got.rows.scale, want.rows.scale, NULL, 1e-30, (int64_t)(got.scale.bytes / 4));
     bool whole = q_free(&got);

@@ -1,0 +1,280 @@
+/*
+ * int8 activations times grouped weights with AVX-512 VNNI (and VBMI for the nibbles). Sixteen rows
+ * are brought into a tile in which one register holds four columns of all of them, so that a sum
+ * stays in one lane from its first column to its last: the same kernel serves one token and many,
+ * and gives the same bits. Weights are transposed on the way from memory (64 shuffles for 1 KiB,
+ * docs/findings/050) and never stored in another layout.
+ */
+#if defined(__x86_64__)
+#if !defined(__AVX512VNNI__) || !defined(__AVX512VBMI__)
+#error "compile with -mavx512vnni -mavx512vbmi (cmake/Kernels.cmake)"
+#endif
+
+#include <immintrin.h>
+#include "kernels/kernels_priv.h"
+
+enum {
+    ROWS = TRI_QTILE_ROWS,
+    GROUP = TRI_Q_GROUP,
+    COLS = 1024,         /* packed at once: 16 KiB of tile stay in the first cache */
+    FEW_COLS = COLS / 2, /* of formats with a scale for each 32: 16 scales a row */
+    TOKENS = 8           /* in registers: their int and float sums, and one of weights */
+};
+
+#define TRI_INLINE static inline __attribute__((always_inline))
+
+/*
+ * w      [columns / 4][16 rows][4 columns] unsigned: weight + 128, or + 12 for nibbles
+ * scale  [scale group][16 rows] f32
+ */
+struct tile {
+    __m512i w[COLS / 4];
+    __m512 scale[16];
+};
+
+struct rows {
+    const uint8_t *data[ROWS], *scales[ROWS];
+};
+
+static void point(struct rows *p, const struct tri_matrix *w, int64_t row, int64_t row1)
+{
+    size_t data = tri_row_data_bytes(w->dtype, w->cols);
+    size_t scale = tri_row_scale_bytes(w->dtype, w->cols);
+    for (int r = 0; r < ROWS; r++) {
+        size_t at = (size_t)(row + r < row1 ? row + r : row1 - 1);
+        p->data[r] = (const uint8_t *)w->data + at * data;
+        p->scales[r] = (const uint8_t *)w->scales + at * scale;
+    }
+}
+
+/* Sixteen registers of sixteen 4-byte units: unit j of register i becomes unit i of register j. */
+TRI_INLINE void transpose(__m512i v[ROWS])
+{
+    __m512i t[ROWS], u[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; i += 4) {
+        u[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        u[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        u[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        u[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* u[4q + k] now holds, in its 128-bit lane L, unit 4L + k of registers 4q .. 4q + 3. */
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+        __m512i a = _mm512_shuffle_i32x4(u[k], u[4 + k], 0x88);
+        __m512i b = _mm512_shuffle_i32x4(u[k], u[4 + k], 0xdd);
+        __m512i c = _mm512_shuffle_i32x4(u[8 + k], u[12 + k], 0x88);
+        __m512i d = _mm512_shuffle_i32x4(u[8 + k], u[12 + k], 0xdd);
+        v[k] = _mm512_shuffle_i32x4(a, c, 0x88);
+        v[8 + k] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        v[4 + k] = _mm512_shuffle_i32x4(b, d, 0x88);
+        v[12 + k] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+}
+
+TRI_INLINE __mmask64 first_bytes(int64_t n)
+{
+    return n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1;
+}
+
+/* Columns [c, c + n) of int8. */
+static void pack_bytes(struct tile *tile, const struct rows *p, int64_t c, int64_t n)
+{
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    for (int64_t at = 0; at < n; at += 64) {
+        __mmask64 mask = first_bytes(n - at);
+        __m512i v[ROWS];
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++)
+            v[r] = _mm512_maskz_loadu_epi8(mask, p->data[r] + c + at);
+        transpose(v);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++)
+            tile->w[at / 4 + r] = _mm512_xor_si512(v[r], flip);
+    }
+}
+
+/* Columns [c, c + n) of nibbles, through a table of unsigned values; c is even. */
+TRI_INLINE void pack_nibbles(struct tile *tile, const struct rows *p, int64_t c, int64_t n,
+                             __m512i table)
+{
+    int64_t bytes = (n + 1) / 2;
+    for (int64_t at = 0; at < bytes; at += 64) {
+        __mmask64 mask = first_bytes(bytes - at);
+        __m512i v[ROWS];
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++)
+            v[r] = _mm512_maskz_loadu_epi8(mask, p->data[r] + c / 2 + at);
+        transpose(v);
+        /* The permutation looks at six bits of each byte; the table repeats itself every four. */
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++) {
+            tile->w[at / 2 + 2 * r] = _mm512_permutexvar_epi8(v[r], table);
+            tile->w[at / 2 + 2 * r + 1] =
+                _mm512_permutexvar_epi8(_mm512_srli_epi16(v[r], 4), table);
+        }
+    }
+}
+
+/* Scale groups [g, g + n), n <= 16, of bf16. */
+static void pack_scales(struct tile *tile, const struct rows *p, int64_t g, int64_t n)
+{
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    __m512i v[ROWS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        v[r] = _mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p->scales[r] + 2 * g)), 16);
+    transpose(v);
+    for (int i = 0; i < ROWS; i++)
+        tile->scale[i] = _mm512_castsi512_ps(v[i]);
+}
+
+/* The same of e8m0, halved, because the values are doubled; 0 and 1 give 0, 255 NaN. */
+static void pack_e8m0(struct tile *tile, const struct rows *p, int64_t g, int64_t n)
+{
+    __mmask16 mask = (__mmask16)((1u << n) - 1);
+    const __m128i one = _mm_set1_epi8(1);
+    __m512i v[ROWS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        __m128i e = _mm_maskz_loadu_epi8(mask, p->scales[r] + g);
+        __mmask16 nan = _mm_cmpeq_epi8_mask(e, _mm_set1_epi8(-1));
+        v[r] = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, one)), 23);
+        v[r] = _mm512_mask_mov_epi32(v[r], nan, _mm512_set1_epi32(0x7fc00000));
+    }
+    transpose(v);
+    for (int i = 0; i < ROWS; i++)
+        tile->scale[i] = _mm512_castsi512_ps(v[i]);
+}
+
+TRI_INLINE int32_t get32(const int8_t *p)
+{
+    int32_t v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* One packed block of columns [c, c + n) of a tile: matrix, tokens, rows it may store. */
+struct block {
+    const struct tri_qmatmul_args *a;
+    const struct tile *tile;
+    int64_t row, c, groups;
+    int scale_shift; /* groups of activations to groups of weights: 1 for I8G64, else 0 */
+    __mmask16 rows;
+};
+
+/* Adds the block to `n` tokens (a constant) from t on. */
+TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
+{
+    const struct tri_qrows *x = &b->a->x;
+    int64_t stride = x->q_stride, x_groups = stride / GROUP;
+    const int8_t *q = x->q + t * stride + b->c;
+    const float *scale = x->scale + t * x_groups + b->c / GROUP;
+    const int32_t *start = x->start + t * x_groups + b->c / GROUP;
+    float *y = b->a->y + t * b->a->y_stride + b->row;
+    __m512 sum[TOKENS];
+    for (int i = 0; i < n; i++)
+        sum[i] =
+            b->c ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride) : _mm512_setzero_ps();
+    /* Results of the next tokens lie a long stride away, often in the same few cache sets. */
+    for (int i = 0; i < n && t + n + i < b->a->tokens; i++)
+        __builtin_prefetch(y + (n + i) * b->a->y_stride, 1);
+    for (int64_t g = 0; g < b->groups; g++) {
+        const __m512i *w = b->tile->w + g * (GROUP / 4);
+        __m512i dot[TOKENS];
+        for (int i = 0; i < n; i++)
+            dot[i] = _mm512_set1_epi32(start[i * x_groups + g]);
+#pragma GCC unroll 8
+        for (int k = 0; k < GROUP / 4; k++)
+            for (int i = 0; i < n; i++)
+                dot[i] = _mm512_dpbusd_epi32(
+                    dot[i], w[k], _mm512_set1_epi32(get32(q + i * stride + g * GROUP + k * 4)));
+        __m512 weight = b->tile->scale[g >> b->scale_shift];
+        for (int i = 0; i < n; i++)
+            sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i]),
+                                     _mm512_mul_ps(weight, _mm512_set1_ps(scale[i * x_groups + g])),
+                                     sum[i]);
+    }
+    for (int i = 0; i < n; i++)
+        _mm512_mask_storeu_ps(y + i * b->a->y_stride, b->rows, sum[i]);
+}
+
+static void multiply_all(const struct block *b)
+{
+    int64_t t = 0, tokens = b->a->tokens;
+    for (; t + TOKENS <= tokens; t += TOKENS)
+        multiply(b, t, TOKENS);
+    if (t + 4 <= tokens) {
+        multiply(b, t, 4);
+        t += 4;
+    }
+    if (t + 2 <= tokens) {
+        multiply(b, t, 2);
+        t += 2;
+    }
+    if (t < tokens)
+        multiply(b, t, 1);
+}
+
+static __m512i nibble_table(const int8_t values[16])
+{
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)values));
+}
+
+TRI_INLINE void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                        int64_t row1)
+{
+    static const int8_t int4[16] = { 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 };
+    static const int8_t e2m1[16] = { 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0 };
+    int64_t most = dtype == TRI_DT_I8G64 ? COLS : FEW_COLS, cols = a->w->cols;
+    __m512i table = nibble_table(dtype == TRI_DT_MXFP4 ? e2m1 : int4);
+    struct tile tile;
+    struct rows p;
+    for (int64_t row = row0; row < row1; row += ROWS) {
+        int64_t rows = row1 - row < ROWS ? row1 - row : ROWS;
+        point(&p, a->w, row, row1);
+        for (int64_t c = 0; c < cols; c += most) {
+            int64_t n = cols - c < most ? cols - c : most, groups = (n + GROUP - 1) / GROUP;
+            struct block b = { .a = a,
+                               .tile = &tile,
+                               .row = row,
+                               .c = c,
+                               .groups = groups,
+                               .rows = (__mmask16)((1u << rows) - 1) };
+            if (dtype == TRI_DT_I8G64) {
+                b.scale_shift = 1;
+                pack_bytes(&tile, &p, c, n);
+                pack_scales(&tile, &p, c / TRI_I8_GROUP, (groups + 1) / 2);
+            } else {
+                pack_nibbles(&tile, &p, c, n, table);
+                if (dtype == TRI_DT_MXFP4)
+                    pack_e8m0(&tile, &p, c / TRI_MX_GROUP, groups);
+                else
+                    pack_scales(&tile, &p, c / TRI_I4_GROUP, groups);
+            }
+            multiply_all(&b);
+        }
+    }
+}
+
+void tri__vnni_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    qmatmul(a, TRI_DT_I8G64, row0, row1);
+}
+
+void tri__vnni_qmatmul_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    qmatmul(a, TRI_DT_I4G32, row0, row1);
+}
+
+void tri__vnni_qmatmul_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    qmatmul(a, TRI_DT_MXFP4, row0, row1);
+}
+#endif
