@@ -168,6 +168,7 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
     case KEY_ACT:
         if (strcmp(arg, "exact") && strcmp(arg, "int8"))
             argp_error(state, "--act %s: one of exact, int8", arg);
+        f->options.act = strcmp(arg, "int8") ? TRI_ACT_EXACT : TRI_ACT_INT8;
         return 0;
     case KEY_THREADS:
         parse_int_flag(state, "threads", arg, TRI_POOL_MAX_THREADS, &n);

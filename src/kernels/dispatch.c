@@ -28,6 +28,8 @@ static const struct tri_kernels reference = {
     .glu = tri__ref_glu,
     .gate = tri__ref_gate,
     .router = tri__ref_router,
+    .add = tri__ref_add,
+    .combine = tri__ref_combine,
 };
 
 /* Levels by the names that variants.def uses. */

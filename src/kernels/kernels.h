@@ -83,17 +83,17 @@ struct tri_kda_args {
     float gate_bound; /* -5 */
 };
 
-/* y[t][h] = rmsnorm(o[t][h]; w, eps) * sigmoid(g[t][h]) (spec 3.3 step 8). Tokens [t0, t1). */
+/* y[t][h] = rmsnorm(o[t][h]; w, eps) * sigmoid(g[t][h]) (spec 3.3 step 8). Heads [h0, h1). */
 struct tri_gated_norm_args {
     const float *o, *g, *w;
     float *y; /* may be o */
-    int64_t heads, dim;
+    int64_t tokens, heads, dim;
     float eps;
 };
 
 /*
- * MLA over the compressed cache of one sequence (spec 3.4, absorbed form). Items [i0, i1) are
- * (token, head) pairs, i = t * H + h. Token t sees cache rows 0 .. past + t.
+ * MLA over the compressed cache of one sequence (spec 3.4, absorbed form), heads [h0, h1), all T
+ * tokens. Token t sees cache rows 0 .. past + t.
  * ql [T][H][R] queries in latent space; q [T][H][nope + rope]; cache [past + T][R + rope].
  * ol [T][H][R] written: softmax-weighted sum of latents.
  */
@@ -182,6 +182,25 @@ struct tri_qmatmul_args {
 enum { TRI_QTILE_ROWS = 16, TRI_Q_GROUP = 32 };
 #define TRI_Q_LEAST 0x1p-100f
 
+/* y += x, values [i0, i1). */
+struct tri_add_args {
+    const float *x;
+    float *y;
+};
+
+/*
+ * sum[t] = the token's experts added up in router order: weight * y[place], fused multiply-adds
+ * from 0. place [T][A] names rows of y; a negative one (another rank's) is left out. Tokens [t0,
+ * t1).
+ */
+struct tri_combine_args {
+    const float *y; /* [rows][width] */
+    const int32_t *place;
+    const float *weights; /* [T][A] */
+    float *sum;           /* [T][width] */
+    int64_t topk, width;
+};
+
 /* Operation and its args struct. Each is void (*)(const struct args *, int64_t begin, end). */
 #define TRI_KERNEL_MAP(X)                                                                          \
     X(matmul_f32, tri_matmul_args)                                                                 \
@@ -203,7 +222,9 @@ enum { TRI_QTILE_ROWS = 16, TRI_Q_GROUP = 32 };
     X(mla, tri_mla_args)                                                                           \
     X(glu, tri_glu_args)                                                                           \
     X(gate, tri_gate_args)                                                                         \
-    X(router, tri_router_args)
+    X(router, tri_router_args)                                                                     \
+    X(add, tri_add_args)                                                                           \
+    X(combine, tri_combine_args)
 
 /* kda_step: token by token, any T. kda_chunk: tiles of TRI_KDA_TILE; needs bounded, a bound of -5
  * or nearer to 0, and dim <= TRI_KDA_MAX_DIM. */

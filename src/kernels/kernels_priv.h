@@ -13,10 +13,12 @@ void tri__ref_mix(const struct tri_mix_args *a, int64_t t0, int64_t t1);
 void tri__ref_conv(const struct tri_conv_args *a, int64_t c0, int64_t c1);
 void tri__ref_kda_step(const struct tri_kda_args *a, int64_t h0, int64_t h1);
 void tri__ref_kda_chunk(const struct tri_kda_args *a, int64_t h0, int64_t h1);
-void tri__ref_gated_norm(const struct tri_gated_norm_args *a, int64_t t0, int64_t t1);
-void tri__ref_mla(const struct tri_mla_args *a, int64_t i0, int64_t i1);
+void tri__ref_gated_norm(const struct tri_gated_norm_args *a, int64_t h0, int64_t h1);
+void tri__ref_mla(const struct tri_mla_args *a, int64_t h0, int64_t h1);
 void tri__ref_glu(const struct tri_glu_args *a, int64_t i0, int64_t i1);
 void tri__ref_gate(const struct tri_gate_args *a, int64_t i0, int64_t i1);
+void tri__ref_add(const struct tri_add_args *a, int64_t i0, int64_t i1);
+void tri__ref_combine(const struct tri_combine_args *a, int64_t t0, int64_t t1);
 void tri__ref_router(const struct tri_router_args *a, int64_t t0, int64_t t1);
 
 float tri__ref_sigmoid(float x);

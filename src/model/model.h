@@ -35,8 +35,16 @@ enum tri_trunk {
     TRI_TRUNK_STREAM
 };
 
+/*
+ * Activations in products with grouped weights (int8 and int4 trunk, MXFP4 experts). EXACT: float32
+ * against exact weights. INT8: quantised by groups of 32 columns, integer dot products; the router
+ * and what is stored as plain floats stay exact.
+ */
+enum tri_act { TRI_ACT_EXACT, TRI_ACT_INT8 };
+
 struct tri_model_options {
     enum tri_trunk trunk;
+    enum tri_act act;
     int threads;          /* 0 = all CPUs allowed to this process */
     int64_t layers;       /* run only the first N; 0 = all */
     int64_t chunk_tokens; /* most rows of one forward call; 0 = 512 */

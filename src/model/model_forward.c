@@ -108,8 +108,42 @@ static void add_to_prefix(struct tri__step *s, bool fresh)
         memcpy(m->prefix, m->out, (size_t)n * sizeof *m->out);
         return;
     }
-    for (int64_t i = 0; i < n; i++)
-        m->prefix[i] += m->out[i];
+    tri__add(m, m->out, m->prefix, n);
+}
+
+struct dense_scratch {
+    struct tri__input in;
+    struct tri__glu_rows inner;
+};
+
+static void take_dense(const struct tri_model *m, struct tri__arena *arena, int64_t tokens,
+                       struct dense_scratch *s)
+{
+    tri__take_input(m, arena, tokens, m->spec.hidden, &s->in);
+    tri__take_glu(m, arena, tokens, m->slice.dense_inter.count, &s->inner);
+}
+
+int64_t tri__dense_scratch(const struct tri_model *m, int64_t tokens)
+{
+    struct tri__arena measure = { 0 };
+    struct dense_scratch s;
+    take_dense(m, &measure, tokens, &s);
+    return measure.most;
+}
+
+/* out = down(act(gate x, up x)) (K3 spec 3.6). */
+static void dense(struct tri_model *m, const struct tri__glu *w, int64_t tokens)
+{
+    struct dense_scratch s;
+    struct tri__product job;
+    m->arena.used = 0;
+    take_dense(m, &m->arena, tokens, &s);
+    tri__set_input(&s.in, m->x, m->spec.hidden, tokens);
+    tri__glu_product(m, &job, &s.in, w, &s.inner);
+    tri__multiply(m, &job, 1);
+    tri__set_input(&s.inner.in, s.inner.gate, w->gate.rows, tokens);
+    tri__linear(m, &s.inner.in, &w->down, m->out);
+    tri__sum_over_ranks(m, m->out, tokens * m->spec.hidden);
 }
 
 static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *banked,
@@ -141,10 +175,8 @@ static enum tri_status run_layer(struct tri__step *s, int64_t index, int64_t *ba
     mix(s, *banked, layer->ffn_mix);
     normalise(s, layer->post_norm);
     if (m->spec.layer[index].ffn == TRI_FFN_DENSE) {
-        m->arena.used = 0;
         tri__time(m, TRI_TIME_DENSE);
-        tri__glu_mlp(m, &layer->dense, m->x, m->out, s->tokens);
-        tri__sum_over_ranks(m, m->out, s->tokens * width);
+        dense(m, &layer->dense, s->tokens);
     } else {
         st = tri__moe_forward(s, index, m->x, m->out, err);
         if (st)
@@ -167,15 +199,41 @@ static enum tri_status check_finite(const float *v, int64_t n, int64_t run, stru
     return TRI_OK;
 }
 
+/* One pass over lm_head for all sequences: items are tiles of its rows. */
+struct head_loop {
+    struct tri__step *s;
+    struct tri__product job; /* all rows of the step, y not set */
+};
+
+static void head_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct head_loop *l = arg;
+    int64_t vocab = l->job.w->rows;
+    int64_t row1 = end * TRI_QTILE_ROWS < vocab ? end * TRI_QTILE_ROWS : vocab;
+    for (int64_t tile = begin * TRI_QTILE_ROWS; tile < row1; tile += TRI_QTILE_ROWS) {
+        int64_t last = tile + TRI_QTILE_ROWS < row1 ? tile + TRI_QTILE_ROWS : row1;
+        int64_t first = 0; /* row of the run */
+        for (int64_t i = 0; i < l->s->n_runs; i++) {
+            const struct tri_run *r = &l->s->runs[i];
+            struct tri__product job = l->job;
+            tri__product_tokens(&job, first + r->first_logits, r->n_tokens - r->first_logits);
+            job.y = r->logits;
+            if (r->logits && job.tokens > 0)
+                tri__product_rows(l->s->m, &job, tile, last);
+            first += r->n_tokens;
+        }
+    }
+}
+
 static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_error *err)
 {
     struct tri_model *m = s->m;
-    int64_t row = 0, width = m->spec.hidden, vocab = m->spec.vocab;
+    int64_t vocab = m->spec.vocab, wanted = 0;
     enum tri_status st = TRI_OK;
-    bool any = false;
     for (int64_t i = 0; i < s->n_runs; i++)
-        any |= s->runs[i].logits && s->runs[i].first_logits < s->runs[i].n_tokens;
-    if (!any)
+        wanted += s->runs[i].logits ? s->runs[i].n_tokens - s->runs[i].first_logits : 0;
+    if (wanted == 0)
         return TRI_OK;
     tri__time(m, TRI_TIME_TRUNK_WAIT);
     st = tri__trunk_need(m, m->spec.layers, err);
@@ -185,16 +243,15 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
     mix(s, banked, m->out_mix);
     normalise(s, m->final_norm);
     tri__time(m, TRI_TIME_HEAD);
+    struct head_loop l = { .s = s };
+    tri__set_input(&m->head_in, m->x, m->spec.hidden, s->tokens);
+    tri__product_of(m, &l.job, &m->head_in, &m->head, m->x, vocab);
+    tri_pool_for(m->pool, (m->head.rows + TRI_QTILE_ROWS - 1) / TRI_QTILE_ROWS, 1, head_piece, &l);
     for (int64_t i = 0; i < s->n_runs; i++) {
         const struct tri_run *r = &s->runs[i];
         int64_t n = r->logits ? r->n_tokens - r->first_logits : 0;
-        if (n > 0) {
-            tri__matmul(m, &m->head, m->x + (row + r->first_logits) * width, width, r->logits,
-                        vocab, n);
-            enum tri_status bad = check_finite(r->logits, n * vocab, i, err);
-            st = st ? st : bad;
-        }
-        row += r->n_tokens;
+        enum tri_status bad = check_finite(r->logits, n * vocab, i, err);
+        st = st ? st : bad;
     }
     return st;
 }

@@ -1,4 +1,7 @@
-/* The MLA sub-layer (K3 spec 3.4), absorbed form over the compressed cache, on this rank's heads.
+/*
+ * The MLA sub-layer (K3 spec 3.4), absorbed form over the compressed cache, on this rank's heads,
+ * in three loops: the projections of x, then each head from its query to its gated output, then the
+ * output projection.
  */
 #include "model/model_priv.h"
 
@@ -13,6 +16,7 @@ struct scratch {
     float *ol;  /* [T][H][rank] attended latents */
     float *o;   /* [T][H][v] */
     float *g;   /* [T][H][v] */
+    struct tri__input in, q_in, o_in;
 };
 
 static void take_scratch(const struct tri_model *m, struct tri__arena *arena, int64_t tokens,
@@ -27,6 +31,9 @@ static void take_scratch(const struct tri_model *m, struct tri__arena *arena, in
     s->ol = tri__take(arena, tokens * heads * spec->kv_rank);
     s->o = tri__take(arena, tokens * heads * spec->v_dim);
     s->g = tri__take(arena, tokens * heads * spec->v_dim);
+    tri__take_input(m, arena, tokens, spec->hidden, &s->in);
+    tri__take_input(m, arena, tokens, spec->q_rank ? spec->q_rank : spec->hidden, &s->q_in);
+    tri__take_input(m, arena, tokens, heads * spec->v_dim, &s->o_in);
 }
 
 int64_t tri__mla_scratch(const struct tri_model *m, int64_t tokens)
@@ -37,58 +44,35 @@ int64_t tri__mla_scratch(const struct tri_model *m, int64_t tokens)
     return measure.most;
 }
 
-/* A matrix that is one block per head: block h maps x + h * x_width to y rows of the same block. */
-struct heads_loop {
-    const struct tri_kernels *kernels;
-    const struct tri_matrix *w; /* [H * rows][x_width] */
-    const float *x;
-    float *y;
-    int64_t heads, x_head, x_stride, tokens;
-};
-
-static void heads_piece(void *arg, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    const struct heads_loop *l = arg;
-    int64_t rows = l->w->rows / l->heads;
-    for (int64_t h = begin; h < end; h++) {
-        struct tri_matmul_args args = { l->w, l->x + h * l->x_head, l->x_stride,
-                                        l->y, l->w->rows,           l->tokens };
-        tri_kernels_matmul(l->kernels, l->w->dtype)(&args, h * rows, (h + 1) * rows);
-    }
-}
-
-static void queries(struct tri_model *m, const struct tri__mla *w, const float *x,
-                    const struct scratch *s, int64_t tokens)
+/* What depends on x alone, then the norms of the two latents. */
+static void project(struct tri_model *m, const struct tri__mla *w, struct scratch *s,
+                    int64_t tokens)
 {
     const struct tri_spec *spec = &m->spec;
-    int64_t heads = m->slice.mla_heads.count, width = spec->nope + spec->rope;
+    int64_t width = spec->kv_rank + spec->rope, n = 0;
+    struct tri__product jobs[3];
+    if (spec->q_rank)
+        tri__product_of(m, &jobs[n++], &s->in, &w->q_a, s->q_a, spec->q_rank);
+    tri__product_of(m, &jobs[n++], &s->in, &w->kv_a, s->kv, width);
+    if (spec->mla_gate)
+        tri__product_of(m, &jobs[n++], &s->in, &w->g, s->g, w->g.rows);
+    tri__multiply(m, jobs, n);
+    struct tri_rmsnorm_args kv = { s->kv, w->kv_norm, s->kv,           spec->kv_rank,
+                                   width, width,      spec->latent_eps };
+    tri__rmsnorm(m, &kv, tokens);
     if (spec->q_rank) {
-        tri__linear(m, &w->q_a, x, s->q_a, tokens);
-        struct tri_rmsnorm_args norm = { s->q_a,       w->q_norm,    s->q_a,          spec->q_rank,
-                                         spec->q_rank, spec->q_rank, spec->latent_eps };
-        tri__rmsnorm(m, &norm, tokens);
-        tri__linear(m, &w->q_b, s->q_a, s->q, tokens);
-    } else {
-        tri__linear(m, &w->q_b, x, s->q, tokens);
+        struct tri_rmsnorm_args q = { s->q_a,       w->q_norm,    s->q_a,          spec->q_rank,
+                                      spec->q_rank, spec->q_rank, spec->latent_eps };
+        tri__rmsnorm(m, &q, tokens);
     }
-    struct heads_loop l = {
-        m->kernels, &w->w_uk, s->q, s->ql, heads, width, heads * width, tokens
-    };
-    tri_pool_for(m->pool, heads, 1, heads_piece, &l);
 }
 
-/* Latents of the step's tokens, normalised, to the end of each run's cache. */
-static void fill_caches(struct tri__step *step, const struct tri__layer *layer, const float *x,
+/* Latents of the step's tokens to the end of each run's cache. */
+static void fill_caches(struct tri__step *step, const struct tri__layer *layer,
                         const struct scratch *s)
 {
-    struct tri_model *m = step->m;
-    int64_t width = m->spec.kv_rank + m->spec.rope;
-    tri__linear(m, &layer->mla.kv_a, x, s->kv, step->tokens);
-    struct tri_rmsnorm_args norm = { s->kv, layer->mla.kv_norm, s->kv, m->spec.kv_rank, width,
-                                     width, m->spec.latent_eps };
-    tri__rmsnorm(m, &norm, step->tokens);
-    int64_t row = 0;
+    const struct tri_spec *spec = &step->m->spec;
+    int64_t width = spec->kv_rank + spec->rope, row = 0;
     for (int64_t i = 0; i < step->n_runs; i++) {
         const struct tri_run *run = &step->runs[i];
         float *cache = tri_state_mla(run->state, layer->state_index);
@@ -98,39 +82,71 @@ static void fill_caches(struct tri__step *step, const struct tri__layer *layer, 
     }
 }
 
-struct attend_loop {
-    const struct tri_kernels *kernels;
-    struct tri_mla_args args;
+/* The second loop: items are (run, head) pairs. */
+struct heads_loop {
+    struct tri__step *step;
+    const struct tri__layer *layer;
+    const struct scratch *s;
+    struct tri__product q; /* q_b */
 };
 
-static void attend_piece(void *arg, int64_t begin, int64_t end, int thread)
+/* A matrix that is one block of rows per head: head h reads x_head columns from h * x_head on. */
+static void per_head(const struct tri_model *m, struct tri_matmul_args a, int64_t x_head,
+                     int64_t h0, int64_t h1)
 {
-    (void)thread;
-    const struct attend_loop *l = arg;
-    l->kernels->mla(&l->args, begin, end);
+    int64_t rows = a.w->rows / m->slice.mla_heads.count;
+    a.x += h0 * x_head;
+    for (int64_t h = h0; h < h1; h++, a.x += x_head)
+        tri_kernels_matmul(m->kernels, a.w->dtype)(&a, h * rows, (h + 1) * rows);
 }
 
-static void attend(struct tri__step *step, const struct tri__layer *layer, const struct scratch *s)
+static void some_heads(const struct heads_loop *l, const struct tri_run *run, int64_t row,
+                       int64_t h0, int64_t h1)
 {
-    struct tri_model *m = step->m;
+    const struct tri_model *m = l->step->m;
     const struct tri_spec *spec = &m->spec;
-    int64_t heads = m->slice.mla_heads.count, row = 0;
-    for (int64_t i = 0; i < step->n_runs; i++) {
-        const struct tri_run *run = &step->runs[i];
-        struct attend_loop l = { m->kernels,
-                                 { .ql = s->ql + row * heads * spec->kv_rank,
-                                   .q = s->q + row * heads * (spec->nope + spec->rope),
-                                   .cache = tri_state_mla(run->state, layer->state_index),
-                                   .ol = s->ol + row * heads * spec->kv_rank,
-                                   .tokens = run->n_tokens,
-                                   .past = tri_state_tokens(run->state),
-                                   .heads = heads,
-                                   .nope = spec->nope,
-                                   .rope = spec->rope,
-                                   .rank = spec->kv_rank,
-                                   .scale =
-                                       (float)(1 / sqrt((double)(spec->nope + spec->rope))) } };
-        tri_pool_for(m->pool, run->n_tokens * heads, 1, attend_piece, &l);
+    const struct scratch *s = l->s;
+    int64_t heads = m->slice.mla_heads.count, qk = spec->nope + spec->rope, v = spec->v_dim;
+    float *q = s->q + row * heads * qk, *ql = s->ql + row * heads * spec->kv_rank;
+    float *ol = s->ol + row * heads * spec->kv_rank, *o = s->o + row * heads * v;
+    struct tri__product job = l->q;
+    tri__product_tokens(&job, row, run->n_tokens);
+    tri__product_rows(m, &job, h0 * qk, h1 * qk);
+    const struct tri_matrix *uk = &l->layer->mla.w_uk, *uv = &l->layer->mla.w_uv;
+    per_head(m, (struct tri_matmul_args){ uk, q, heads * qk, ql, uk->rows, run->n_tokens }, qk, h0,
+             h1);
+    struct tri_mla_args args = { .ql = ql,
+                                 .q = q,
+                                 .cache = tri_state_mla(run->state, l->layer->state_index),
+                                 .ol = ol,
+                                 .tokens = run->n_tokens,
+                                 .past = tri_state_tokens(run->state),
+                                 .heads = heads,
+                                 .nope = spec->nope,
+                                 .rope = spec->rope,
+                                 .rank = spec->kv_rank,
+                                 .scale = (float)(1 / sqrt((double)qk)) };
+    m->kernels->mla(&args, h0, h1);
+    per_head(m, (struct tri_matmul_args){ uv, ol, heads * uv->cols, o, uv->rows, run->n_tokens },
+             uv->cols, h0, h1);
+    for (int64_t t = 0; t < run->n_tokens && spec->mla_gate; t++) {
+        struct tri_gate_args gate = { s->g + (row + t) * heads * v, o + t * heads * v };
+        m->kernels->gate(&gate, h0 * v, h1 * v);
+    }
+}
+
+static void heads_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct heads_loop *l = arg;
+    int64_t heads = l->step->m->slice.mla_heads.count, row = 0;
+    for (int64_t r = 0; r < l->step->n_runs; r++) {
+        const struct tri_run *run = &l->step->runs[r];
+        int64_t h0 = begin - r * heads, h1 = end - r * heads;
+        h0 = h0 > 0 ? h0 : 0;
+        h1 = h1 < heads ? h1 : heads;
+        if (h0 < h1)
+            some_heads(l, run, row, h0, h1);
         row += run->n_tokens;
     }
 }
@@ -140,22 +156,25 @@ void tri__mla_forward(struct tri__step *step, int64_t index, const float *x, flo
     struct tri_model *m = step->m;
     const struct tri__layer *layer = &m->layer[index];
     const struct tri__mla *w = &layer->mla;
+    const struct tri_spec *spec = &m->spec;
     int64_t tokens = step->tokens, heads = m->slice.mla_heads.count;
     struct scratch s;
     m->arena.used = 0;
     take_scratch(m, &m->arena, tokens, &s);
 
-    queries(m, w, x, &s, tokens);
-    fill_caches(step, layer, x, &s);
-    attend(step, layer, &s);
-    struct heads_loop l = {
-        m->kernels, &w->w_uv, s.ol, s.o, heads, m->spec.kv_rank, heads * m->spec.kv_rank, tokens
-    };
-    tri_pool_for(m->pool, heads, 1, heads_piece, &l);
-    if (m->spec.mla_gate) {
-        tri__linear(m, &w->g, x, s.g, tokens);
-        tri__gate_rows(m, s.g, s.o, tokens * heads * m->spec.v_dim);
-    }
-    tri__linear(m, &w->o, s.o, y, tokens);
-    tri__sum_over_ranks(m, y, tokens * m->spec.hidden);
+    tri__set_input(&s.in, x, spec->hidden, tokens);
+    project(m, w, &s, tokens);
+    fill_caches(step, layer, &s);
+
+    struct heads_loop l = { .step = step, .layer = layer, .s = &s };
+    tri__set_input(&s.q_in, spec->q_rank ? s.q_a : x, w->q_b.cols, tokens);
+    tri__product_of(m, &l.q, &s.q_in, &w->q_b, s.q, w->q_b.rows);
+    /* One token: a thread's heads together, so that the cache is read once for all of them. */
+    int64_t grain = heads / tri_pool_threads(m->pool);
+    grain = tokens == step->n_runs && grain > 1 ? grain : 1;
+    tri_pool_for(m->pool, step->n_runs * heads, grain, heads_piece, &l);
+
+    tri__set_input(&s.o_in, s.o, w->o.cols, tokens);
+    tri__linear(m, &s.o_in, &w->o, y);
+    tri__sum_over_ranks(m, y, tokens * spec->hidden);
 }

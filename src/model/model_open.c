@@ -17,7 +17,7 @@ static enum tri_status open_scratch(struct tri_model *m, struct tri_error *err)
         s->attn_res_block ? (s->layers + s->attn_res_block - 1) / s->attn_res_block : 0;
     int64_t needs[] = { tri__kda_scratch(m, tokens), tri__mla_scratch(m, tokens),
                         s->moe_layers ? tri__moe_scratch(m, tokens) : 0,
-                        2 * (tokens * m->slice.dense_inter.count + 16) };
+                        s->dense_layers ? tri__dense_scratch(m, tokens) : 0 };
     int64_t arena = 0;
     for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
         arena = needs[i] > arena ? needs[i] : arena;
@@ -31,6 +31,7 @@ static enum tri_status open_scratch(struct tri_model *m, struct tri_error *err)
         m->h = tri__take(&all, row);
         m->x = tri__take(&all, row);
         m->out = tri__take(&all, row);
+        tri__take_input(m, &all, tokens, s->hidden, &m->head_in);
         m->bank = tri__take(&all, blocks * row);
         m->ids = (int32_t *)tri__take(&all, ids);
         /* Pointers are two floats wide. */
@@ -206,6 +207,7 @@ enum tri_status tri_model_open(struct tri_model **out, const char *folder,
     if (!m)
         return tri_fail(err, TRI_NOMEM, "no memory for the model");
     m->budget = budget;
+    m->act = options->act;
     m->chunk_tokens = options->chunk_tokens ? options->chunk_tokens : DEFAULT_CHUNK_TOKENS;
     enum tri_status st = open_parts(m, folder, options, err);
     if (st)

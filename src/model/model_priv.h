@@ -60,6 +60,14 @@ struct tri__arena {
 };
 float *tri__take(struct tri__arena *arena, int64_t floats);
 
+/* Rows that several matrices read; see model_products.c below. */
+struct tri__input {
+    const float *x;
+    int64_t stride, cols, tokens;
+    struct tri_qrows plain, paired;
+    bool has_plain, has_paired;
+};
+
 struct tri_model {
     struct tri_spec spec;
     struct tri_slice slice;
@@ -75,12 +83,14 @@ struct tri_model {
     float *final_norm, *out_mix;
     uint64_t fingerprint;
 
+    enum tri_act act;
     int64_t chunk_tokens;
     void *scratch;
     uint64_t scratch_bytes;
     /* Rows of the step, [T][D]; bank [blocks][T][D]. */
     float *prefix, *h, *x, *out, *bank;
-    const float **sources; /* [blocks + 1] for the mix */
+    struct tri__input head_in; /* the rows that lm_head reads */
+    const float **sources;     /* [blocks + 1] for the mix */
     struct tri__arena arena;
     int32_t *ids; /* four integer tables of [T * topk], see model_moe.c */
 
@@ -114,20 +124,59 @@ TRI_MUST_CHECK enum tri_status tri__trunk_need(struct tri_model *m, int64_t inde
 void tri__time(struct tri_model *m, enum tri_time part);
 void tri__time_end(struct tri_model *m);
 
+/*
+ * model_products.c: products. An input is rows that several matrices read: float32, and quantised
+ * on first use for those that take int8 activations. tri__take_input takes room for that from the
+ * arena; tri__set_input points it at rows [tokens][cols], `stride` floats apart.
+ */
+void tri__take_input(const struct tri_model *m, struct tri__arena *arena, int64_t tokens,
+                     int64_t cols, struct tri__input *in);
+void tri__set_input(struct tri__input *in, const float *x, int64_t stride, int64_t tokens);
+
+/* The quantised form that `dtype` takes, made on first use; q is NULL for exact products. */
+struct tri_qrows tri__quantised(const struct tri_model *m, struct tri__input *in,
+                                enum tri_dtype dtype);
+
+/* y = W x, or with `up`: y = act(W x, up x), where y_up holds up x on the way. */
+struct tri__product {
+    const struct tri_matrix *w, *up;
+    const float *x;
+    int64_t x_stride;
+    struct tri_qrows q; /* q.q NULL: exact */
+    float *y, *y_up;
+    int64_t y_stride, tokens;
+};
+void tri__product_of(const struct tri_model *m, struct tri__product *job, struct tri__input *in,
+                     const struct tri_matrix *w, float *y, int64_t y_stride);
+void tri__product_tokens(struct tri__product *job, int64_t first, int64_t tokens); /* only these */
+/* Rows [row0, row1) on the calling thread. */
+void tri__product_rows(const struct tri_model *m, const struct tri__product *job, int64_t row0,
+                       int64_t row1);
+/* All rows of all jobs, in one loop over the pool; jobs may not depend on each other. */
+void tri__multiply(const struct tri_model *m, const struct tri__product *jobs, int64_t n);
+/* The plain case: one matrix, y [T][w.rows]. */
+void tri__linear(const struct tri_model *m, struct tri__input *in, const struct tri_matrix *w,
+                 float *y);
+
 /* model_ops.c: kernels spread over the pool. */
-void tri__matmul(const struct tri_model *m, const struct tri_matrix *w, const float *x,
-                 int64_t x_stride, float *y, int64_t y_stride, int64_t tokens);
-/* The plain case: x [T][w.cols] to y [T][w.rows]. */
-void tri__linear(const struct tri_model *m, const struct tri_matrix *w, const float *x, float *y,
-                 int64_t tokens);
 void tri__rmsnorm(const struct tri_model *m, const struct tri_rmsnorm_args *args, int64_t tokens);
 void tri__mix(const struct tri_model *m, const struct tri_mix_args *args, int64_t tokens);
-/* y = down(act(gate x, up x)), with gate and up taken from the arena. */
-void tri__glu_mlp(struct tri_model *m, const struct tri__glu *w, const float *x, float *y,
-                  int64_t tokens);
+void tri__add(const struct tri_model *m, const float *x, float *y, int64_t values); /* y += x */
+void tri__router(const struct tri_model *m, const struct tri_router_args *args, int64_t tokens);
+void tri__combine(const struct tri_model *m, const struct tri_combine_args *args, int64_t tokens);
 void tri__glu_rows(const struct tri_model *m, const float *gate, const float *up, float *y,
                    int64_t values);
-void tri__gate_rows(const struct tri_model *m, const float *g, float *y, int64_t values);
+
+/* A gated MLP in two loops: first the job of gate and up, then down over rows.gate. */
+struct tri__glu_rows {
+    float *gate, *up; /* [T][inter]; gate holds the activation after the job */
+    struct tri__input in;
+};
+void tri__take_glu(const struct tri_model *m, struct tri__arena *arena, int64_t tokens,
+                   int64_t inter, struct tri__glu_rows *out);
+void tri__glu_product(const struct tri_model *m, struct tri__product *job, struct tri__input *in,
+                      const struct tri__glu *w, const struct tri__glu_rows *rows);
+
 /* Sums a partial result over the tensor ranks. One rank alone: nothing to do. */
 void tri__sum_over_ranks(const struct tri_model *m, float *rows, int64_t values);
 
@@ -141,5 +190,6 @@ TRI_MUST_CHECK enum tri_status tri__moe_forward(struct tri__step *s, int64_t lay
 int64_t tri__kda_scratch(const struct tri_model *m, int64_t tokens);
 int64_t tri__mla_scratch(const struct tri_model *m, int64_t tokens);
 int64_t tri__moe_scratch(const struct tri_model *m, int64_t tokens);
+int64_t tri__dense_scratch(const struct tri_model *m, int64_t tokens);
 
 #endif

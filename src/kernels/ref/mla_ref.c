@@ -51,8 +51,9 @@ static void attend(const struct tri_mla_args *a, int64_t t, int64_t h)
         ol[c] = (float)((double)ol[c] / sum);
 }
 
-void tri__ref_mla(const struct tri_mla_args *a, int64_t i0, int64_t i1)
+void tri__ref_mla(const struct tri_mla_args *a, int64_t h0, int64_t h1)
 {
-    for (int64_t i = i0; i < i1; i++)
-        attend(a, i / a->heads, i % a->heads);
+    for (int64_t t = 0; t < a->tokens; t++)
+        for (int64_t h = h0; h < h1; h++)
+            attend(a, t, h);
 }

@@ -98,3 +98,23 @@ void tri__ref_router(const struct tri_router_args *a, int64_t t0, int64_t t1)
     for (int64_t t = t0; t < t1; t++)
         route(a, t);
 }
+
+void tri__ref_add(const struct tri_add_args *a, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++)
+        a->y[i] += a->x[i];
+}
+
+void tri__ref_combine(const struct tri_combine_args *a, int64_t t0, int64_t t1)
+{
+    for (int64_t t = t0; t < t1; t++) {
+        float *sum = a->sum + t * a->width;
+        for (int64_t c = 0; c < a->width; c++)
+            sum[c] = 0;
+        for (int64_t i = t * a->topk; i < (t + 1) * a->topk; i++) {
+            const float *y = a->y + a->place[i] * a->width;
+            for (int64_t c = 0; c < a->width && a->place[i] >= 0; c++)
+                sum[c] = fmaf(a->weights[i], y[c], sum[c]);
+        }
+    }
+}

@@ -60,13 +60,14 @@ void tri__ref_mix(const struct tri_mix_args *a, int64_t t0, int64_t t1)
         mix_row(a, t);
 }
 
-void tri__ref_gated_norm(const struct tri_gated_norm_args *a, int64_t t0, int64_t t1)
+void tri__ref_gated_norm(const struct tri_gated_norm_args *a, int64_t h0, int64_t h1)
 {
-    for (int64_t i = t0 * a->heads; i < t1 * a->heads; i++) {
-        const float *o = a->o + i * a->dim, *g = a->g + i * a->dim;
-        float *y = a->y + i * a->dim;
-        float inv = inverse_rms(o, a->dim, a->eps);
-        for (int64_t c = 0; c < a->dim; c++)
-            y[c] = o[c] * inv * a->w[c] * tri__ref_sigmoid(g[c]);
+    for (int64_t t = 0; t < a->tokens; t++) {
+        for (int64_t h = h0; h < h1; h++) {
+            int64_t at = (t * a->heads + h) * a->dim;
+            float inv = inverse_rms(a->o + at, a->dim, a->eps);
+            for (int64_t c = 0; c < a->dim; c++)
+                a->y[at + c] = a->o[at + c] * inv * a->w[c] * tri__ref_sigmoid(a->g[at + c]);
+        }
     }
 }
