@@ -13,7 +13,7 @@
 enum {
     TRI_LINES_MAX_BYTES = 64 << 20, /* of one file */
     TRI_LINES_MAX = 2 << 20,        /* lines of one file */
-    TRI_LINE_MAX_BYTES = 32768 /* a longer line is cut there and tri_lines.cut_lines counts it */
+    TRI_LINE_MAX_BYTES = 1 << 20 /* a longer line is cut there and tri_lines.cut_lines counts it */
 };
 
 struct tri_line {

@@ -261,10 +261,10 @@ enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_fl
     enum tri_status st = tri_model_path(out->folder, flags->model, err);
     if (st)
         return st;
-    if (!flags->quiet && isatty(STDERR_FILENO))
+    if (!flags->quiet && isatty(STDERR_FILENO)) {
         options.progress = (struct tri_progress){ draw_progress, &line };
-    if (!flags->quiet) /* into a pipe too: a trunk that was rounded to fit must not be silent */
         options.notes = (struct tri_notes){ print_note, NULL };
+    }
     st = find_ceiling(&ram, err);
     if (!st)
         st = tri_budget_open(&out->budget, ram, err);

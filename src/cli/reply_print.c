@@ -48,17 +48,6 @@ void tri_reply_line(FILE *out, const struct tri_reply *r, bool terminal)
     fflush(out);
 }
 
-/* As --trunk names it. */
-static const char *trunk_name(const struct tri_model *model)
-{
-    static const char *const names[] = {
-        [TRI_TRUNK_AUTO] = "auto",     [TRI_TRUNK_DISK] = "disk", [TRI_TRUNK_F32] = "f32",
-        [TRI_TRUNK_BF16] = "bf16",     [TRI_TRUNK_INT8] = "int8", [TRI_TRUNK_INT4] = "int4",
-        [TRI_TRUNK_STREAM] = "stream",
-    };
-    return names[tri_model_trunk(model)];
-}
-
 static void print_memory(FILE *out, const struct tri_budget *budget)
 {
     struct tri_budget_report now;
@@ -91,7 +80,6 @@ void tri_reply_stats(FILE *out, const struct tri_reply *r, const struct tri_talk
     fprintf(out, "%-22s %12" PRIu64 ", sampling %.3f s\n", "forward passes", c.steps,
             (double)c.sample_ns * 1e-9);
     fprintf(out, "%-22s %12" PRId64 " tokens\n", "context", talk->context_tokens);
-    fprintf(out, "%-22s %12s\n", "trunk kept as", trunk_name(talk->opened.model));
     fprintf(out, "%-22s %12" PRIu64 "\n", "seed", seed);
     print_memory(out, talk->opened.budget);
     fflush(out);
@@ -182,8 +170,6 @@ enum tri_status tri_reply_json(FILE *out, const struct tri_reply *r, const struc
     json_object_set_new(all, "deviations", deviations_json(&r->turn));
     json_object_set_new(all, "tokens", tokens_json(&r->sampled));
     json_object_set_new(all, "seed", json_integer((json_int_t)options->sampling.seed));
-    json_object_set_new(all, "trunk", json_string(trunk_name(talk->opened.model)));
-    json_object_set_new(all, "context_tokens", json_integer(talk->context_tokens));
     json_object_set_new(all, "usage", usage_json(r));
     json_object_set_new(all, "timings", timings_json(r, talk));
     json_object_set_new(all, "memory", memory_json(talk->opened.budget));

@@ -45,27 +45,19 @@ static int64_t find_specials(const struct tri_talk *t, int32_t out[8])
     return kept;
 }
 
-/* Config and vocabulary first: their faults should not wait for a long load. */
-static enum tri_status open_tokenizer(struct tri_talk *t, const char *folder, int64_t context,
-                                      struct tri_error *err)
+/* The vocabulary first: its faults should not wait for a long load. */
+static enum tri_status open_tokenizer(struct tri_talk *t, const char *folder, struct tri_error *err)
 {
-    struct tri_spec spec;
     char config[TRI_MODEL_PATH_MAX_BYTES + 16];
     snprintf(config, sizeof config, "%s/config.json", folder);
     if (access(config, R_OK) != 0)
         return tri_fail_errno(err, TRI_IO, errno, "no model in %s: config.json", folder);
-    enum tri_status st = tri_spec_load(&spec, config, NULL, err);
-    if (st == TRI_OK && context > spec.context_tokens)
-        st = tri_fail(err, TRI_LIMIT, "--context %lld: this model's context is %lld tokens",
-                      (long long)context, (long long)spec.context_tokens);
-    if (st == TRI_OK)
-        st = tri_tokenizer_open(&t->tok, folder, err);
+    enum tri_status st = tri_tokenizer_open(&t->tok, folder, err);
     if (st == TRI_OK)
         t->speaks_chat = tri_chat_ids_find(&t->chat, t->tok, NULL) == TRI_OK;
     return st;
 }
 
-/* The model keeps room for the context, whatever else it could use memory for. */
 static enum tri_status open_model(struct tri_talk *t, const struct tri_model_flags *flags,
                                   const char *folder, struct tri_error *err)
 {
@@ -97,7 +89,7 @@ static enum tri_status open_engine(struct tri_talk *t, struct tri_error *err)
 /* Tokens whose state fits into what the budget has left. */
 static int64_t fitting_tokens(const struct tri_talk *t)
 {
-    const uint64_t slack = 64 << 10; /* small things */
+    const uint64_t slack = 1 << 20; /* rounding of each block, and small things */
     const struct tri_spec *spec = tri_model_spec(t->opened.model);
     struct tri_budget_report now;
     struct tri_state_bytes cost;
@@ -113,6 +105,9 @@ static int64_t fitting_tokens(const struct tri_talk *t)
 static enum tri_status open_sequence(struct tri_talk *t, int64_t asked, struct tri_error *err)
 {
     int64_t most = tri_model_spec(t->opened.model)->context_tokens, fits = fitting_tokens(t);
+    if (asked > most)
+        return tri_fail(err, TRI_LIMIT, "--context %lld: this model's context is %lld tokens",
+                        (long long)asked, (long long)most);
     if (fits < (asked ? asked : 1))
         return tri_fail(err, TRI_BUDGET,
                         "a context of %lld tokens does not fit into the memory that is left; %lld "
@@ -129,11 +124,9 @@ enum tri_status tri_talk_open(struct tri_talk *out, const struct tri_model_flags
     *out = (struct tri_talk){ 0 };
     enum tri_status st = tri_model_path(folder, flags->model, err);
     if (st == TRI_OK)
-        st = open_tokenizer(out, folder, context_tokens, err);
-    struct tri_model_flags with_context = *flags;
-    with_context.options.context_tokens = context_tokens;
+        st = open_tokenizer(out, folder, err);
     if (st == TRI_OK)
-        st = open_model(out, &with_context, folder, err);
+        st = open_model(out, flags, folder, err);
     if (st == TRI_OK)
         st = open_engine(out, err);
     if (st == TRI_OK)

@@ -102,10 +102,7 @@ static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *e
     return TRI_OK;
 }
 
-/*
- * Room kept for the sequences that are still to be opened, and for who samples from them: about
- * 48 bytes a vocabulary row (logits, sampler, penalties) and 4 a token.
- */
+/* Room kept for the sequences that are still to be opened. */
 static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model_options *options)
 {
     struct tri_state_bytes cost;
@@ -114,8 +111,7 @@ static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model
         tokens = m->spec.context_tokens < TRI_MODEL_KEEP_TOKENS ? m->spec.context_tokens
                                                                 : TRI_MODEL_KEEP_TOKENS;
     tri_state_cost(&m->spec, &m->slice, &cost);
-    return cost.kda_bytes + (cost.mla_bytes_per_token + sizeof(int32_t)) * (uint64_t)tokens +
-           48 * (uint64_t)m->spec.vocab + (128 << 10);
+    return cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
 }
 
 /* The trunk must leave this for experts: one token's choice of one layer. */

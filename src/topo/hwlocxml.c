@@ -97,6 +97,7 @@ static enum tri_status import(struct tri_machine *m, const char *name, const cha
         goto out;
     }
     tri__topo_from_hwloc(m, t, (struct tri_source){ tri_machine_source(m, name), 0 });
+    m->described = true;
 out:
     if (t)
         hwloc_topology_destroy(t);

@@ -132,6 +132,7 @@ static bool retable(struct tri_machine *m, size_t gpus, size_t nics)
         for (size_t b = 0; b < gpus; b++) {
             struct tri_pair *p = &pair[a * gpus + b];
             *p = (struct tri_pair){ .weight = -1,
+                                    .hops = -1,
                                     .path = a == b ? TRI_PATH_SELF : TRI_PATH_UNKNOWN,
                                     .source.file = -1,
                                     .p2p_source.file = -1 };
@@ -159,9 +160,27 @@ struct tri_gpu *tri_machine_add_gpu(struct tri_machine *m)
             m->gpus = 0; /* no table fits: better none than a wrong one */
         return NULL;
     }
-    *gpu = (struct tri_gpu){
-        .numa = -1, .busy_percent = -1, .pstate = -1, .pci = -1, .source.file = -1
-    };
+    *gpu = (struct tri_gpu){ .numa = -1,
+                             .busy_percent = -1,
+                             .pstate = -1,
+                             .pci = -1,
+                             .nvlinks_up = -1,
+                             .nvlinks_down = -1,
+                             .nvlink_errors = -1,
+                             .source.file = -1,
+                             .link_source.file = -1 };
+    gpu->state = (struct tri_gpu_state){ .gen_max = -1,
+                                         .gen_now = -1,
+                                         .gen_device = -1,
+                                         .gen_host = -1,
+                                         .width_max = -1,
+                                         .width_now = -1,
+                                         .idle = -1,
+                                         .replays = -1,
+                                         .mig = -1,
+                                         .passthrough = -1,
+                                         .remap_failed = -1,
+                                         .remap_pending = -1 };
     return gpu;
 }
 
@@ -189,6 +208,8 @@ struct tri_pci *tri_machine_add_pci(struct tri_machine *m)
                                .subordinate = -1,
                                .numa = -1,
                                .acs = -1,
+                               .domain = -1,
+                               .bus = -1,
                                .role = TRI_PCI_UNKNOWN,
                                .source.file = -1,
                                .sta_source.file = -1,

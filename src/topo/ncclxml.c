@@ -321,6 +321,7 @@ enum tri_status tri_topo_read_nccl_xml(struct tri_machine *m, const char *name, 
         tri_machine_remark(m, TRI_REMARK_CUT, here(x), "XML ends early: %s",
                            XML_ErrorString(XML_GetErrorCode(parser)));
     place_gpus(x, base);
+    m->described = true;
     status = TRI_OK;
 out:
     if (parser)

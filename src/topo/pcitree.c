@@ -155,6 +155,16 @@ int tri_machine_find_gpu(const struct tri_machine *m, const char *bdf)
     return -1;
 }
 
+void tri__topo_set_bdf(struct tri_pci *p, const char normal[16])
+{
+    unsigned domain = 0, bus = 0;
+    memcpy(p->bdf, normal, sizeof p->bdf);
+    if (sscanf(normal, "%x:%x", &domain, &bus) == 2) {
+        p->domain = (int)domain;
+        p->bus = (int)bus;
+    }
+}
+
 struct tri_pci *tri__topo_pci_at(struct tri_machine *m, const char *bdf)
 {
     char normal[16];
@@ -165,7 +175,7 @@ struct tri_pci *tri__topo_pci_at(struct tri_machine *m, const char *bdf)
         return &m->pci[at];
     struct tri_pci *p = tri_machine_add_pci(m);
     if (p)
-        memcpy(p->bdf, normal, sizeof normal);
+        tri__topo_set_bdf(p, normal);
     return p;
 }
 
@@ -174,22 +184,17 @@ static void find_parents(struct tri_machine *m)
 {
     for (size_t i = 0; i < m->pcis; i++) {
         struct tri_pci *p = &m->pci[i];
-        unsigned domain, bus, best = 1000;
-        if (p->parent >= 0 || p->is_virtual || sscanf(p->bdf, "%x:%x", &domain, &bus) != 2)
+        int best = 1000;
+        if (p->parent >= 0 || p->is_virtual || p->bus < 0)
             continue;
         for (size_t j = 0; j < m->pcis; j++) {
             const struct tri_pci *b = &m->pci[j];
-            unsigned bridge_domain, bridge_bus;
-            if (j == i || b->secondary < 0 ||
-                sscanf(b->bdf, "%x:%x", &bridge_domain, &bridge_bus) != 2)
-                continue;
             /* a bridge lies on a lower bus than what is behind it: no cycles from damaged text */
-            if (bridge_domain != domain || bridge_bus >= bus || b->secondary > (int)bus ||
-                b->subordinate < (int)bus)
+            if (b->secondary < 0 || b->domain != p->domain || b->bus >= p->bus ||
+                b->secondary > p->bus || b->subordinate < p->bus)
                 continue;
-            unsigned gap = bus - (unsigned)b->secondary;
-            if (gap < best) {
-                best = gap;
+            if (p->bus - b->secondary < best) {
+                best = p->bus - b->secondary;
                 p->parent = (int)j;
             }
         }

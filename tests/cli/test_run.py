@@ -225,18 +225,13 @@ class Usage(WithModel):
         self.assertIn("budget of 1.0 MiB", err)
         self.assertEqual(len(err.splitlines()), 1)
         self.assertIn("can be had", self.run_it("--ram", "900T", "hi", rc=1)[1])
-        args = ["--chunk", "64", "--raw", "--max-tokens", "5", "--seed", "1", "hi"]
-        want = self.object_of(*args)
-        peak = want["memory"]["peak_bytes"]
-        for ram, trunk in ((peak + (256 << 10), "disk"), (peak - 4096, "stream")):
-            got = self.object_of("--ram", str(ram), "--trunk", trunk, *args)
-            self.assertLessEqual(got["memory"]["peak_bytes"], ram)
-            self.assertEqual((got["tokens"], got["context_tokens"], got["trunk"]),
-                             (want["tokens"], CONTEXT, trunk))
-        low = ["--ram", str(peak - (250 << 10)), "--trunk", "stream"]
-        self.assertIn("give more memory (--ram)", self.run_it(*low, *args, rc=1)[1])
-        got = self.object_of(*low, "--context", "256", *args)
-        self.assertEqual((got["tokens"], got["context_tokens"]), (want["tokens"], 256))
+        peak = self.object_of("--max-tokens", "1", "hi")["memory"]["peak_bytes"]
+        tight = self.object_of("--ram", f"{(peak >> 20) + 2}M", "--max-tokens", "1", "hi")["memory"]
+        self.assertLessEqual(tight["peak_bytes"], tight["ceiling_bytes"])
+        # Less than the whole context fits: the rest is refused with the number that would fit.
+        small = self.run_it("--ram", f"{(peak >> 20) + 1}M", "--context", "2k", "--chunk", "512",
+                            "hi", rc=1)[1]
+        self.assertRegex(small, r"\d+ would \(--context\)")
 
 
 class Pipes(WithModel):

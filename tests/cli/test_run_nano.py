@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`trireme run` with the shipped nano model: answers that are true. The tasks of tests/data/nano were
 solved by the training code's own forward pass; here each must be solved again, with the same number
-of prompt and reply tokens. What the model has not learnt is not in that list, and skipped here."""
+of prompt and reply tokens."""
 import json
 import os
 import pathlib
@@ -23,15 +23,6 @@ WEATHER = [{"type": "function", "function": {
                    "required": ["city"]}}}]
 
 
-def tasks():
-    return json.loads(TASKS.read_text()) if TASKS.exists() else []
-
-
-def needs(name):
-    """Skips a test whose answer the shipped model does not know."""
-    return unittest.skipUnless(any(t["name"] == name for t in tasks()), f"SKIP: {name} is not learnt")
-
-
 def run_nano(*args):
     done = subprocess.run([TRIREME, "run", "-m", NANO, *args], capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, timeout=300)
@@ -45,12 +36,12 @@ def answer(*args):
 
 
 class Tasks(unittest.TestCase):
-    @unittest.skipUnless(TASKS.exists(), f"SKIP: {TASKS} is absent")
     def test_every_task(self):
-        self.assertGreater(len(tasks()), 5)
+        tasks = json.loads(TASKS.read_text())
+        self.assertGreater(len(tasks), 5)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "request.json")
-            for task in tasks():
+            for task in tasks:
                 with self.subTest(task=task["name"]):
                     self.one_task(task, path)
 
@@ -79,8 +70,7 @@ class Story(unittest.TestCase):
 
     def test_streamed_text_is_the_whole_text(self):
         want = answer(self.PROMPT)
-        self.assertGreater(len(want["text"]), 100)
-        self.assertEqual((want["finish"], want["deviations"]), ("stop", {}))
+        self.assertIn("fox", want["text"])
         self.assertEqual(run_nano("--greedy", self.PROMPT), want["text"] + "\n")
 
     def test_greedy_whatever_chunk_and_threads(self):
@@ -114,11 +104,12 @@ class Chat(unittest.TestCase):
         t.send("\x04")
         self.assertEqual(t.end(), 0)
 
-    @needs("memory_over_turns")
-    def test_it_remembers(self):
+    def test_it_remembers_and_reads_only_what_is_new(self):
         t = self.chat()
         t.say("My name is Selma.")
-        self.assertIn("Selma", t.say("What is my name?"))
+        seen = t.say("What is my name?")
+        self.assertIn("Selma", seen)
+        self.assertRegex(seen, r"\(\d+ kept\)")
         self.leave(t)
 
     def test_a_turn_is_the_same_as_the_whole_conversation(self):
@@ -127,7 +118,7 @@ class Chat(unittest.TestCase):
             path = os.path.join(folder, "talk")
             t = self.chat()
             t.say("My name is Selma.")
-            self.assertRegex(t.say("What is my name?"), r"\(\d+ kept\)")
+            t.say("What is my name?")
             t.say("/save " + path, until=r"Saved to .*\n")
             self.leave(t)
             messages = [json.loads(m["message"])
@@ -142,11 +133,8 @@ class Chat(unittest.TestCase):
             pathlib.Path(path).write_text(json.dumps(WEATHER))
             t = self.chat("--tools", path)
             seen = t.say("What is the weather in Lisbon?")
-            self.assertRegex(seen, r'\[tool call\] get_weather \{"city": ?"\w+"\}')
-            seen = t.say("/tool sunny, 21 degrees")
-            self.assertRegex(seen, r"\(\d+ kept\)")
-            if any(task["name"] == "agent_loop" for task in tasks()):
-                self.assertIn("sunny", seen)
+            self.assertRegex(seen, r'\[tool call\] get_weather \{"city": ?"Lisbon"\}')
+            self.assertIn("sunny", t.say("/tool sunny, 21 degrees"))
             t.say("/tool again", until=r"No tool call waits.*\n")
             self.leave(t)
 

@@ -1,0 +1,195 @@
+/*
+ * trireme doctor: what is wrong with this machine, or with the one whose outputs were sent. Exit
+ * code 0 OK or INFO, 1 WARN, 2 FAIL, 3 usage or an input that cannot be read.
+ */
+#include "cli/cli.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/mem.h"
+#include "doctor/doctor.h"
+
+enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3 };
+enum { KEY_ROOT = 0x100, KEY_JSON, KEY_HTML, KEY_STEPS, KEY_MEASURE, KEY_MEASURE_DIR };
+enum { MAX_INPUTS = TRI_DOCTOR_MAX_FILES };
+
+struct doctor_args {
+    const char *file[MAX_INPUTS];
+    size_t files;
+    struct tri_doctor_options options;
+    const char *html;
+    bool json, verbose, steps, live;
+};
+
+static const struct argp_option options[] = {
+    { "verbose", 'v', 0, 0, "Show evidence, reasons and everything that is fine", 0 },
+    { "json", KEY_JSON, 0, 0, "Print the report as JSON", 0 },
+    { "html", KEY_HTML, "FILE", 0, "Also write the report as one HTML file", 0 },
+    { "steps", KEY_STEPS, 0, 0, "Walk through six steps: what is known, what to run next", 0 },
+    { "live", 'l', 0, 0, "Read this machine too (the default without FILE)", 0 },
+    { "root", KEY_ROOT, "DIR", 0,
+      "Read a copy of / with its /proc and /sys instead of this machine", 0 },
+    { "measure", KEY_MEASURE, 0, 0, "Also measure memory and the drive (loads the machine ~3 s)",
+      0 },
+    { "measure-dir", KEY_MEASURE_DIR, "DIR", 0,
+      "Folder on the drive to measure (default: TMPDIR or .)", 0 },
+    { 0 }
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct doctor_args *a = state->input;
+    switch (key) {
+    case 'v':
+        a->verbose = true;
+        return 0;
+    case 'l':
+        a->live = true;
+        return 0;
+    case KEY_JSON:
+        a->json = true;
+        return 0;
+    case KEY_HTML:
+        a->html = arg;
+        return 0;
+    case KEY_STEPS:
+        a->steps = true;
+        return 0;
+    case KEY_ROOT:
+        a->options.root = arg;
+        a->live = true;
+        return 0;
+    case KEY_MEASURE:
+        a->options.measure = true;
+        a->live = true;
+        return 0;
+    case KEY_MEASURE_DIR:
+        a->options.measure_dir = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (a->files == MAX_INPUTS)
+            argp_error(state, "at most %d files", MAX_INPUTS);
+        a->file[a->files++] = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp doctor_argp = {
+    options,
+    parse,
+    "[FILE...]",
+    "Finds what is wrong with this machine, or with the one whose outputs are in FILE ('-': "
+    "standard "
+    "input).\vReads nvidia-smi, lspci, NCCL logs, nccl-tests, rocm-smi, hwloc and NCCL XML, kernel "
+    "and "
+    "engine logs and more, recognised by content; several may follow one another in a file.\n"
+    "Exit code: 0 OK or INFO, 1 WARN, 2 FAIL, 3 usage or unreadable input.\n\n"
+    "Examples:\n"
+    "  trireme doctor\n"
+    "  trireme doctor --measure --verbose\n"
+    "  nvidia-smi topo -m | trireme doctor -\n"
+    "  trireme doctor topo.txt lspci.txt nccl.log --json",
+    NULL,
+    NULL,
+    NULL
+};
+
+/* Standard input, up to the limit of one file. */
+static enum tri_status read_stdin(struct tri_doctor *d, struct tri_error *err)
+{
+    struct tri_buf buf;
+    char block[65536];
+    size_t n;
+    tri_buf_init(&buf, TRI_LINES_MAX_BYTES);
+    while ((n = fread(block, 1, sizeof block, stdin)) > 0 && !tri_buf_add(&buf, block, n))
+        ;
+    enum tri_status status =
+        buf.failed
+            ? tri_fail(err, buf.failed, "standard input is too long")
+            : tri_doctor_read_bytes(d, "stdin", buf.data ? buf.data : "", buf.len_bytes, err);
+    tri_buf_fini(&buf);
+    return status;
+}
+
+static enum tri_status read_inputs(struct tri_doctor *d, const struct doctor_args *a,
+                                   struct tri_error *err)
+{
+    enum tri_status status = TRI_OK;
+    for (size_t i = 0; i < a->files && status == TRI_OK; i++)
+        status =
+            strcmp(a->file[i], "-") ? tri_doctor_read_file(d, a->file[i], err) : read_stdin(d, err);
+    if (status == TRI_OK && (a->live || !a->files))
+        status = tri_doctor_read_live(d, &a->options, err);
+    return status ? status : tri_doctor_judge(d, err);
+}
+
+static enum tri_status write_file(const char *path, const struct tri_buf *buf,
+                                  struct tri_error *err)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f)
+        return tri_fail(err, TRI_IO, "%s: cannot be written", path);
+    bool bad = fwrite(buf->data, 1, buf->len_bytes, f) != buf->len_bytes;
+    bad |= fclose(f) != 0;
+    return bad ? tri_fail(err, TRI_IO, "%s: not all was written", path) : TRI_OK;
+}
+
+static enum tri_status report(const struct tri_doctor *d, const struct doctor_args *a,
+                              struct tri_error *err)
+{
+    struct tri_buf out;
+    enum tri_status status = TRI_OK;
+    tri_buf_init(&out, TRI_DOCTOR_MAX_REPORT_BYTES);
+    if (a->html) {
+        tri_doctor_write_html(d, &out);
+        status = out.failed ? tri_fail(err, out.failed, "the report is too long")
+                            : write_file(a->html, &out, err);
+        tri_buf_clear(&out);
+    }
+    if (a->json)
+        tri_doctor_write_json(d, &out);
+    else if (a->steps)
+        tri_doctor_write_steps(d, &out);
+    else
+        tri_doctor_write_text(d, a->verbose, &out);
+    if (status == TRI_OK && out.failed)
+        status = tri_fail(err, out.failed, "the report is too long");
+    if (status == TRI_OK)
+        fwrite(out.data, 1, out.len_bytes, stdout);
+    tri_buf_fini(&out);
+    return status;
+}
+
+int tri_cmd_doctor(int argc, char **argv)
+{
+    struct doctor_args *a = tri_calloc(1, sizeof *a);
+    struct tri_doctor *d = NULL;
+    struct tri_error err = { 0 };
+    int code = EXIT_DOCTOR_USAGE;
+    if (!a)
+        return code;
+    a->options = tri_doctor_options_default();
+    argp_err_exit_status = EXIT_DOCTOR_USAGE;
+    argp_parse(&doctor_argp, argc, argv, 0, NULL, a);
+    enum tri_status status = tri_doctor_open(&d, &err);
+    if (status == TRI_OK)
+        status = read_inputs(d, a, &err);
+    if (status == TRI_OK)
+        status = report(d, a, &err);
+    if (status) {
+        tri_cli_fail(&err);
+    } else {
+        enum tri_severity v = tri_doctor_verdict(d);
+        code = v == TRI_SEVERITY_FAIL   ? EXIT_FAIL
+               : v == TRI_SEVERITY_WARN ? EXIT_WARN
+                                        : TRI_EXIT_OK;
+    }
+    tri_doctor_close(d);
+    tri_free(a);
+    return code;
+}

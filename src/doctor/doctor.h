@@ -1,0 +1,114 @@
+/*
+ * What is wrong with this machine. Readings (files captured anywhere, a gathered tar, the live
+ * machine) are put into a doctor; judging them gives findings, each with the lines that prove it,
+ * what it costs and what to type. The words of the verdict: OK, INFO (worth knowing), WARN (costs
+ * speed or must be checked), FAIL (broken).
+ *
+ * Readings that were cut or repaired make the report incomplete; they never make a finding.
+ * Threads: a doctor is used by one thread. Nothing here prints.
+ */
+#ifndef TRI_DOCTOR_DOCTOR_H
+#define TRI_DOCTOR_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/buf.h"
+#include "base/status.h"
+#include "topo/topo.h"
+
+enum {
+    TRI_DOCTOR_MAX_FILES = 1024,
+    TRI_DOCTOR_MAX_FINDINGS = 512,
+    TRI_DOCTOR_MAX_EVIDENCE = 8, /* of one finding; more lines are counted */
+    TRI_DOCTOR_MAX_CURES = 8,
+    TRI_DOCTOR_MAX_NOTES = 64,
+    TRI_DOCTOR_MAX_REPORT_BYTES = 64 << 20
+};
+
+enum tri_severity { TRI_SEVERITY_OK, TRI_SEVERITY_INFO, TRI_SEVERITY_WARN, TRI_SEVERITY_FAIL };
+
+const char *tri_severity_word(enum tri_severity severity);
+
+struct tri_evidence {
+    char file[256];
+    uint32_t line; /* 0: the whole file, or a path of /proc and /sys */
+    char text[200];
+};
+
+/* What a fault costs: a rate that is reached against the one that should be. */
+struct tri_cost {
+    double have_gbs, should_gbs; /* 0 unknown */
+    char text[200];              /* the same in words; "" when nothing can be said */
+};
+
+struct tri_finding {
+    const char *rule; /* a name of rules.def */
+    enum tri_severity severity;
+    char title[240]; /* one line: what is wrong, where */
+    char why[400];   /* how it was judged; "" none */
+    struct tri_cost cost;
+    struct tri_evidence evidence[TRI_DOCTOR_MAX_EVIDENCE];
+    size_t evidences, evidence_total;
+    char cure[TRI_DOCTOR_MAX_CURES][320]; /* commands, or "# words" */
+    size_t cures;
+};
+
+/* One way to divide the GPUs of a machine into groups of k. */
+enum { TRI_GROUP_MAX = TRI_MAX_GPUS };
+
+struct tri_grouping {
+    size_t machine, k, groups;
+    uint8_t member[TRI_GROUP_MAX]; /* GPU indices, k a group, groups after one another */
+    enum tri_path worst;           /* the weakest path inside any group */
+    double worst_gbs;              /* its nominal rate one way, 0 unknown */
+    char reason[240];
+    char env[240]; /* settings for the first group */
+};
+
+struct tri_doctor;
+
+struct tri_doctor_options {
+    bool live;        /* read this machine (or `root`) */
+    const char *root; /* "/" or a captured copy */
+    bool measure;     /* with live: run the memory, drive and link tests */
+    const char
+        *measure_dir;  /* where the drive test puts its file; NULL: TMPDIR or the current folder */
+    unsigned tools_ms; /* how long vendors' tools may take together; 0: 1500 */
+};
+
+struct tri_doctor_options tri_doctor_options_default(void);
+
+TRI_MUST_CHECK enum tri_status tri_doctor_open(struct tri_doctor **out, struct tri_error *err);
+void tri_doctor_close(struct tri_doctor *doctor); /* NULL is fine */
+
+/* Reads one file (text, XML or a gathered tar), recognised by content. TRI_IO when unreadable. */
+TRI_MUST_CHECK enum tri_status tri_doctor_read_file(struct tri_doctor *doctor, const char *path,
+                                                    struct tri_error *err);
+/* The same from memory. Any bytes are accepted. */
+TRI_MUST_CHECK enum tri_status tri_doctor_read_bytes(struct tri_doctor *doctor, const char *name,
+                                                     const char *data, size_t bytes,
+                                                     struct tri_error *err);
+TRI_MUST_CHECK enum tri_status tri_doctor_read_live(struct tri_doctor *doctor,
+                                                    const struct tri_doctor_options *options,
+                                                    struct tri_error *err);
+
+/* Runs every rule over what was read. Once, after reading. */
+TRI_MUST_CHECK enum tri_status tri_doctor_judge(struct tri_doctor *doctor, struct tri_error *err);
+
+enum tri_severity tri_doctor_verdict(const struct tri_doctor *doctor);
+bool tri_doctor_is_complete(const struct tri_doctor *doctor);
+size_t tri_doctor_findings(const struct tri_doctor *doctor);
+const struct tri_finding *tri_doctor_finding(const struct tri_doctor *doctor, size_t index);
+size_t tri_doctor_kinds(const struct tri_doctor *doctor); /* outputs recognised in the input */
+size_t tri_doctor_machines(const struct tri_doctor *doctor);
+const struct tri_machine *tri_doctor_machine(const struct tri_doctor *doctor, size_t index);
+size_t tri_doctor_groupings(const struct tri_doctor *doctor);
+const struct tri_grouping *tri_doctor_grouping(const struct tri_doctor *doctor, size_t index);
+
+/* Reports, appended to `out` (bounded by it). Call after judging. */
+void tri_doctor_write_text(const struct tri_doctor *doctor, bool verbose, struct tri_buf *out);
+void tri_doctor_write_json(const struct tri_doctor *doctor, struct tri_buf *out);
+void tri_doctor_write_html(const struct tri_doctor *doctor, struct tri_buf *out);
+void tri_doctor_write_steps(const struct tri_doctor *doctor, struct tri_buf *out);
+
+#endif

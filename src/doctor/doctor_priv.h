@@ -1,0 +1,238 @@
+/*
+ * Shared inside doctor: the readings that are no machine facts (measured tables, collective tests,
+ * NCCL and engine logs, kernel lines, host limits), how findings are made, and the rules' entry
+ * points. Readers take lines as in topo: they return how many, 0 when not theirs.
+ */
+#ifndef TRI_DOCTOR_DOCTOR_PRIV_H
+#define TRI_DOCTOR_DOCTOR_PRIV_H
+
+#include "doctor/doctor.h"
+#include "os/tree.h"
+
+enum {
+    TRI__BAND_MAX = 64, /* devices of one bandwidth test */
+    TRI__BANDS = 64,    /* tests of one input */
+    TRI__TABLES = 96,   /* tables of one test */
+    TRI__COLLS = 256,
+    TRI__HOSTS = 64,
+    TRI__EVENTS = 256 /* kept lines of one kind of log */
+};
+
+/* A line of an input: index of the text and index of the line in it. */
+struct tri__spot {
+    int text; /* -1: none */
+    uint32_t line;
+};
+
+struct tri__text {
+    char *name;
+    struct tri_lines lines;
+};
+
+/* ---- p2pBandwidthLatencyTest and nvbandwidth ---- */
+enum tri__table_kind {
+    TRI__UNI_OFF,
+    TRI__UNI_ON,
+    TRI__READ_ON,
+    TRI__BI_OFF,
+    TRI__BI_ON,
+    TRI__LATENCY_OFF,
+    TRI__LATENCY_ON,
+    TRI__CONNECTIVITY,
+    TRI__NVBANDWIDTH
+};
+
+struct tri__table {
+    enum tri__table_kind kind;
+    char name[64]; /* nvbandwidth: the test's name */
+    size_t rows, columns;
+    double *cell; /* [rows][columns]; NaN where nothing stands */
+    bool cut;
+    struct tri__spot title, *row_spot;
+};
+
+struct tri__band {
+    char name[TRI__BAND_MAX][64]; /* of devices, "" unknown */
+    size_t devices;
+    signed char can[TRI__BAND_MAX][TRI__BAND_MAX]; /* 1 CAN, -1 CANNOT, 0 not said */
+    struct tri__spot cannot, banner;
+    struct tri__table *table;
+    size_t tables;
+    bool nvbandwidth;
+};
+
+/* ---- nccl-tests ---- */
+struct tri__coll {
+    char op[32];     /* "all_reduce"; "" unknown */
+    char device[64]; /* the first rank's device */
+    size_t ranks;    /* 0 unknown */
+    bool ranks_told; /* by the header, else worked out from the numbers */
+    size_t hosts;    /* distinct, 0 unknown */
+    size_t rows;
+    double size_bytes, algbw, busbw;   /* of the largest size, better of both placements */
+    double before_busbw;               /* of the size before it, 0 none */
+    double max_bytes;                  /* the header's, 0 unknown */
+    bool header, half, damaged, wrong; /* half: in-place columns missing; wrong: data errors */
+    struct tri__spot first, best, wrong_spot, header_spot;
+};
+
+/* ---- NCCL logs ---- */
+enum tri__transport {
+    TRI__VIA_P2P,
+    TRI__VIA_INDIRECT,
+    TRI__VIA_SHM,
+    TRI__VIA_NET_GDR,
+    TRI__VIA_NET,
+    TRI__VIA_SOCKET,
+    TRI__VIA_NVLS,
+    TRI__VIA_COUNT
+};
+
+struct tri__nccl {
+    size_t lines;
+    size_t via[TRI__VIA_COUNT];
+    struct tri__spot via_spot[TRI__VIA_COUNT][3];
+    char host[TRI__HOSTS][64];
+    size_t hosts;
+    long nranks, nnodes, local_ranks; /* -1 unknown */
+    double max_bw;                    /* "=== System : maxBw", 0 unknown */
+    struct tri__spot max_bw_spot, network_socket, no_ib, network_ib;
+    struct tri__spot env[TRI__EVENTS], warn[TRI__EVENTS];
+    size_t envs, warns;
+    struct tri__spot p2p_off, cut; /* "P2P is disabled between connected GPUs" */
+};
+
+/* ---- engines (vLLM, SGLang, ...) ---- */
+struct tri__engine {
+    size_t lines;
+    double kv_gib, kv_tokens, concurrency, concurrency_tokens; /* 0 unknown */
+    double load_gib, load_seconds;
+    long tp, pp, dp;   /* 0 unknown */
+    double tp_rate[4]; /* tokens/s seen with TP 1, 2, 4, 8; 0 none */
+    struct tri__spot tp_spot[4];
+    struct tri__spot kv_spot, concurrency_spot, load_spot, no_allreduce, no_memory, too_long;
+    bool allreduce_no_p2p;
+};
+
+/* ---- kernel log ---- */
+struct tri__kernel {
+    struct tri__spot limited[TRI__EVENTS], xid[TRI__EVENTS], aer[TRI__EVENTS], oom[TRI__EVENTS];
+    size_t limiteds, xids, aers, ooms;
+};
+
+/* ---- expert routing ---- */
+struct tri__experts {
+    uint64_t *count; /* [experts] times chosen, all layers together */
+    size_t experts, tokens;
+    struct tri__spot first;
+};
+
+struct tri_doctor {
+    struct tri__text *text;
+    size_t texts;
+    struct tri_machines machines;
+    struct tri__band *band;
+    size_t bands;
+    struct tri__coll *coll;
+    size_t colls;
+    struct tri__nccl nccl;
+    struct tri__engine engine;
+    struct tri__kernel kernel;
+    struct tri__experts experts;
+    struct tri_tree *root; /* live or captured root; NULL */
+    bool live, measured;
+    double memory_gbs, drive_gbs, drive_4k_iops; /* measured, 0 not */
+    double load;                                 /* tasks ready to run when measuring began */
+    unsigned memory_threads;
+    int uring;           /* 1 allowed, 0 refused, -1 not tried */
+    size_t live_machine; /* index + 1 of the machine the root describes, 0 none */
+
+    size_t kinds;
+    unsigned kind_seen; /* bits of enum tri__kind */
+    bool cut, judged;
+    char cut_why[200];
+    struct tri_finding *finding;
+    size_t findings, findings_lost;
+    char note[TRI_DOCTOR_MAX_NOTES][240];
+    size_t notes;
+    struct tri_grouping *grouping;
+    size_t groupings;
+};
+
+enum tri__kind { /* for the step list: which readings are there */
+                 TRI__KIND_TOPOLOGY = 1,
+                 TRI__KIND_LANES = 2,
+                 TRI__KIND_P2P = 4,
+                 TRI__KIND_COLLECTIVE = 8,
+                 TRI__KIND_NCCL = 16,
+                 TRI__KIND_ENGINE = 32,
+                 TRI__KIND_HOST = 64,
+                 TRI__KIND_KERNEL = 128,
+                 TRI__KIND_BANDWIDTH = 256
+};
+
+/* ---- findings ---- */
+/* Adds a finding; the same rule with the same title is returned again instead of doubled. Never
+ * NULL: over the limit a spare one that is not reported. */
+struct tri_finding *tri__doctor_find(struct tri_doctor *d, const char *rule,
+                                     enum tri_severity severity, const char *format, ...)
+    TRI_PRINTF(4, 5);
+void tri__doctor_why(struct tri_finding *f, const char *format, ...) TRI_PRINTF(2, 3);
+void tri__doctor_cure(struct tri_finding *f, const char *format, ...) TRI_PRINTF(2, 3);
+/* The cost of reaching `have` where `should` was possible; see cost.c. */
+void tri__doctor_cost(struct tri_doctor *d, struct tri_finding *f, double have_gbs,
+                      double should_gbs);
+void tri__doctor_cite(struct tri_doctor *d, struct tri_finding *f, struct tri__spot spot);
+void tri__doctor_cite_fact(struct tri_doctor *d, struct tri_finding *f, const struct tri_machine *m,
+                           struct tri_source source);
+void tri__doctor_cite_path(struct tri_finding *f, const char *path, const char *text);
+void tri__doctor_note(struct tri_doctor *d, const char *format, ...) TRI_PRINTF(2, 3);
+/* The input was cut or repaired; the first reason is kept. */
+void tri__doctor_cut(struct tri_doctor *d, const char *format, ...) TRI_PRINTF(2, 3);
+const char *tri__doctor_line(const struct tri_doctor *d, struct tri__spot spot);
+
+/* ---- readers ---- */
+size_t tri__doctor_read_band(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_coll(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_nccl(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_engine(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_limits(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_routes(struct tri_doctor *d, struct tri__spot at);
+/* After the last line of a text: closes open tables. */
+void tri__doctor_end_text(struct tri_doctor *d);
+
+/* ---- rules ---- */
+void tri__doctor_rules_paths(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_amd(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_nic(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_pcie(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_acs(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_gpu(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_p2p(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_band(struct tri_doctor *d);
+void tri__doctor_rules_coll(struct tri_doctor *d);
+void tri__doctor_rules_nccl(struct tri_doctor *d);
+void tri__doctor_rules_engine(struct tri_doctor *d);
+void tri__doctor_rules_kernel(struct tri_doctor *d);
+void tri__doctor_rules_host(struct tri_doctor *d, struct tri_tree *tree);
+void tri__doctor_rules_own(struct tri_doctor *d, struct tri_tree *tree);
+
+/* Tokens/s of single-stream decode from measured rates; how it was reckoned into `how`. 0 unknown.
+ */
+double tri__doctor_decode_rate(double memory_gbs, double drive_gbs, double memory_bytes, char *how,
+                               size_t how_bytes);
+
+void tri__doctor_group(struct tri_doctor *d, size_t machine);
+
+/* Class of a part by its name, for what its wiring should give. */
+struct tri__part {
+    const char *word;  /* found in the product name */
+    double nvlink_gbs; /* all links of one GPU, one way; 0: PCIe only */
+    double pcie_gbs;   /* x16 of its generation, one way */
+    bool sxm;          /* always on NVLink when it is healthy */
+    bool geforce;      /* stock driver grants no P2P */
+};
+const struct tri__part *tri__doctor_part(const char *name); /* NULL: unknown */
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * What the wiring of a part gives, by words of its product name: NVLink or XGMI one way, all links
+ * together, and PCIe x16. Source: planner.md 3.1 and hardware.csv of the reference material (vendor
+ * data sheets); the first word that is found counts, so special parts stand before their family.
+ */
+#include <stddef.h>
+#include "doctor/doctor_priv.h"
+
+const struct tri__part *tri__doctor_part(const char *name)
+{
+    static const struct tri__part parts[] = {
+        { "GB300", 900, 63, true, false },        { "GB200", 900, 63, true, false },
+        { "GB10", 0, 25, false, false },          { "GH200", 450, 63, false, false },
+        { "B300", 900, 121, true, false },        { "B200", 900, 63, true, false },
+        { "B100", 900, 63, true, false },         { "H800 PCIe", 0, 63, false, false },
+        { "H800", 200, 63, true, false },         { "H100 PCIe", 0, 63, false, false },
+        { "H100 NVL", 300, 63, false, false },    { "H200 NVL", 450, 63, false, false },
+        { "H100", 450, 63, true, false },         { "H200", 450, 63, true, false },
+        { "H20", 450, 63, true, false },          { "A800-SXM", 200, 31.5, true, false },
+        { "A800", 200, 31.5, false, false },      { "A100-SXM", 300, 31.5, true, false },
+        { "A100-PCI", 0, 31.5, false, false },    { "A100", 300, 31.5, false, false },
+        { "A30", 100, 31.5, false, false },       { "V100-SXM", 150, 15.75, true, false },
+        { "V100", 0, 15.75, false, false },       { "P100-SXM", 80, 15.75, true, false },
+        { "MI355", 535.5, 63, false, false },     { "MI350", 535.5, 63, false, false },
+        { "MI325", 448, 63, false, false },       { "MI300X", 448, 63, false, false },
+        { "MI308", 448, 63, false, false },       { "MI250", 200, 31.5, false, false },
+        { "RTX 5090", 0, 63, false, true },       { "RTX 5080", 0, 63, false, true },
+        { "RTX 5070", 0, 63, false, true },       { "RTX PRO 6000", 0, 63, false, false },
+        { "RTX 4090", 0, 31.5, false, true },     { "RTX 4080", 0, 31.5, false, true },
+        { "RTX 3090", 56.25, 31.5, false, true }, { "RTX 3080", 0, 31.5, false, true },
+        { "RTX 2080", 50, 15.75, false, true },   { "L40", 0, 31.5, false, false },
+        { "L20", 0, 31.5, false, false },         { "L4", 0, 31.5, false, false },
+        { "A6000", 56.25, 31.5, false, false },   { "A5000", 56.25, 31.5, false, false },
+        { "A4000", 0, 31.5, false, false },       { "6000 Ada", 0, 31.5, false, false },
+        { "5880 Ada", 0, 31.5, false, false },    { "A40", 56.25, 31.5, false, false },
+        { "A10", 0, 31.5, false, false },         { "T4", 0, 15.75, false, false },
+        { "910B", 196, 31.5, false, false },      { "MI50", 0, 15.75, false, false },
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && name[0]; i++)
+        if (tri_text_find(name, parts[i].word))
+            return &parts[i];
+    return NULL;
+}

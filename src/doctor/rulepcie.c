@@ -1,0 +1,317 @@
+/*
+ * Rules over PCI Express links. Only links on the way to a GPU, an RDMA adapter or a drive matter;
+ * management ports of a switch at x1 to x4 do not. Lanes that are missing are a fault under any
+ * load; a low speed is none while the device idles.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "doctor/doctor_priv.h"
+
+struct pcie {
+    struct tri_doctor *d;
+    const struct tri_machine *m;
+    size_t sound, faults, idle; /* links of GPUs */
+};
+
+static const char *label(const struct tri_pci *p)
+{
+    return p->bdf[0] ? p->bdf : "a device without a bus id";
+}
+
+/* Devices without a class are taken for what the person grepped: links as wide as a GPU's. */
+static bool is_gpu_like(const struct tri_pci *p)
+{
+    if (p->role == TRI_PCI_GPU)
+        return true;
+    return p->role == TRI_PCI_UNKNOWN &&
+           (p->cap.width >= 8 || p->sta.width >= 8 || p->width_down || p->cap.width == 0);
+}
+
+static bool is_rdma(const struct tri_pci *p)
+{
+    return p->role == TRI_PCI_NIC && (p->vendor == 0x15b3 || p->class_code >> 8 == 0x0207);
+}
+
+static double cap_gbs(const struct tri_pci *p, const struct tri_pci *above)
+{
+    struct tri_link l = p->cap;
+    if (above && above->cap.gts > 0 && (l.gts <= 0 || above->cap.gts < l.gts))
+        l.gts = above->cap.gts;
+    return tri_link_gbs(l);
+}
+
+/* Lanes. True when something was found. */
+static bool judge_width(struct pcie *x, const struct tri_pci *p, enum tri_severity severity,
+                        const char *what)
+{
+    bool down =
+        p->width_down || (p->cap.width > 0 && p->sta.width > 0 && p->sta.width < p->cap.width);
+    if (!down)
+        return false;
+    const struct tri_pci *above = p->parent >= 0 ? &x->m->pci[p->parent] : NULL;
+    const struct tri_pci *host = above;
+    for (size_t i = 0; i < x->m->pcis && !host; i++) /* a root port listed beside it */
+        if (x->m->pci[i].role == TRI_PCI_BRIDGE && x->m->pci[i].cap.width == p->sta.width)
+            host = &x->m->pci[i];
+    bool platform = host && host->cap.width > 0 && host->cap.width <= p->sta.width;
+    char of[24] = "";
+    if (p->cap.width)
+        snprintf(of, sizeof of, " of x%d", p->cap.width);
+    struct tri_finding *f = tri__doctor_find(x->d, "pcie_width", severity, "%s %s runs at x%d%s",
+                                             what, label(p), p->sta.width, of);
+    tri__doctor_cite_fact(x->d, f, x->m, p->sta_source.file >= 0 ? p->sta_source : p->source);
+    if (platform) {
+        tri__doctor_cite_fact(x->d, f, x->m, host->source);
+        tri__doctor_why(
+            f, "the port above (%s) itself has only x%d: board, riser or BIOS, not the card",
+            label(host), host->cap.width);
+        tri__doctor_cure(f, "# BIOS: slot bifurcation x16; or move the card to the full slot");
+    } else {
+        tri__doctor_why(f, "missing lanes stay missing under load, unlike a low idle speed");
+        tri__doctor_cure(f,
+                         "# reseat the card and its riser; try another slot; clean the contacts");
+    }
+    if (p->bdf[0])
+        tri__doctor_cure(f, "sudo lspci -vv -s %s | grep -E 'LnkCap:|LnkSta:'", p->bdf);
+    struct tri_link now = { p->cap.gts > 0 ? p->cap.gts : p->sta.gts, p->sta.width };
+    struct tri_link full = { now.gts, p->cap.width ? p->cap.width : 16 };
+    tri__doctor_cost(x->d, f, tri_link_gbs(now), tri_link_gbs(full));
+    return true;
+}
+
+/* A card of one generation in a host of an older one: usual one step below Gen5, else worth a look.
+ */
+static enum tri_severity host_gap(double device_gts, double host_gts)
+{
+    int device = tri_link_gen(device_gts), host = tri_link_gen(host_gts);
+    return device >= 5 && host == device - 1 ? TRI_SEVERITY_INFO : TRI_SEVERITY_WARN;
+}
+
+static void find_idle(struct pcie *x, const struct tri_pci *p)
+{
+    struct tri_finding *f =
+        tri__doctor_find(x->d, "pcie_idle", TRI_SEVERITY_INFO,
+                         "%s reads 2.5 GT/s: usual while idle, read it again under load", label(p));
+    tri__doctor_cite_fact(x->d, f, x->m, p->sta_source);
+    tri__doctor_cure(
+        f, "# start a load, then: sudo lspci -vv -s %s | grep LnkSta:", p->bdf[0] ? p->bdf : "BUS");
+    x->idle++;
+}
+
+/* The same device listed again at its full speed: somebody tried speeds, none of them is a fault.
+ */
+static bool seen_full(const struct tri_machine *m, const struct tri_pci *p)
+{
+    for (size_t i = 0; i < m->pcis && p->bdf[0]; i++)
+        if (!strcmp(m->pci[i].bdf, p->bdf) && m->pci[i].cap.gts > 0 &&
+            m->pci[i].sta.gts >= m->pci[i].cap.gts)
+            return true;
+    return false;
+}
+
+static void judge_speed(struct pcie *x, const struct tri_pci *p, const char *what)
+{
+    const struct tri_pci *above = p->parent >= 0 ? &x->m->pci[p->parent] : NULL;
+    bool down = p->sta.gts > 0 && p->cap.gts > 0 ? p->sta.gts < p->cap.gts : p->speed_down;
+    if (!down || seen_full(x->m, p))
+        return;
+    if (p->sta.gts <= 2.5) {
+        find_idle(x, p);
+        return;
+    }
+    bool host_known = above && above->cap.gts > 0;
+    bool host_limits = host_known && above->cap.gts <= p->sta.gts;
+    bool capped = p->target_gts > 0 && p->target_gts < p->cap.gts && p->target_gts <= p->sta.gts;
+    const char *rule = "pcie_speed";
+    enum tri_severity severity = TRI_SEVERITY_WARN;
+    if (host_limits || (!host_known && host_gap(p->cap.gts, p->sta.gts) == TRI_SEVERITY_INFO)) {
+        rule = "pcie_host";
+        severity = host_gap(p->cap.gts, host_limits ? above->cap.gts : p->sta.gts);
+    } else if (capped) {
+        rule = "pcie_target";
+    }
+    struct tri_finding *f = tri__doctor_find(x->d, rule, severity, "%s %s runs at %g GT/s of %g",
+                                             what, label(p), p->sta.gts, p->cap.gts);
+    tri__doctor_cite_fact(x->d, f, x->m, p->sta_source);
+    if (host_limits)
+        tri__doctor_cite_fact(x->d, f, x->m, above->source);
+    tri__doctor_why(f, host_limits ? "the port above it can do no more: an older host"
+                       : capped    ? "its target speed is set that low (LnkCtl2)"
+                       : host_known
+                           ? "both ends could do more: signal quality, riser or BIOS setting"
+                           : "the port above was not shown: an older host or a bad riser");
+    if (capped && !host_limits && p->bdf[0])
+        tri__doctor_cure(f, "# BIOS: PCIe link speed Auto; or sudo setpci -s %s CAP_EXP+30.w",
+                         p->bdf);
+    tri__doctor_cure(f, "sudo lspci -vv | grep -E '^[0-9a-f]|LnkCap:|LnkSta:'   # under load");
+    tri__doctor_cost(x->d, f, tri_link_gbs(p->sta), cap_gbs(p, NULL));
+}
+
+/* Bridges above a GPU: a link slower than what the GPU itself has now decides. */
+static void judge_bridges(struct pcie *x, size_t gpu)
+{
+    const struct tri_machine *m = x->m;
+    const struct tri_pci *p = &m->pci[gpu];
+    double own = tri_link_gbs(p->sta);
+    int up = p->parent;
+    for (int steps = 0; up >= 0 && steps < 64; up = m->pci[up].parent, steps++) {
+        const struct tri_pci *b = &m->pci[up];
+        double now = tri_link_gbs(b->sta);
+        if (b->is_virtual || now <= 0 || own <= 0 || now >= own * 0.99)
+            continue;
+        if (judge_width(x, b, TRI_SEVERITY_FAIL, "the bridge above a GPU,"))
+            x->faults++;
+        else if (b->sta.gts > 2.5)
+            judge_speed(x, b, "the bridge above a GPU,");
+    }
+}
+
+static void judge_device(struct pcie *x, size_t i)
+{
+    const struct tri_pci *p = &x->m->pci[i];
+    bool gpu = is_gpu_like(p), seen = p->sta.width > 0 || p->sta.gts > 0;
+    if (!seen || p->is_virtual || x->m->described)
+        return;
+    if (gpu) {
+        bool bad = judge_width(x, p, TRI_SEVERITY_FAIL, p->role == TRI_PCI_GPU ? "GPU" : "device");
+        x->faults += bad;
+        x->sound += !bad && p->sta.width > 0;
+        judge_speed(x, p, p->role == TRI_PCI_GPU ? "GPU" : "device");
+        if (p->role == TRI_PCI_GPU)
+            judge_bridges(x, i);
+    } else if (is_rdma(p)) {
+        judge_width(x, p, TRI_SEVERITY_WARN, "RDMA adapter");
+        if (p->sta.gts > 2.5)
+            judge_speed(x, p, "RDMA adapter");
+    } else if (p->role == TRI_PCI_DRIVE && p->class_code >> 8 == 0x0108) {
+        judge_width(x, p, TRI_SEVERITY_WARN, "NVMe drive");
+    }
+}
+
+/* What a description file (XML) says of the way to each GPU. */
+static void judge_described(struct pcie *x)
+{
+    for (size_t i = 0; i < x->m->gpus; i++) {
+        int pci = x->m->gpu[i].pci, slow = -1;
+        if (pci < 0 || x->m->pci[pci].sta.width == 0)
+            continue;
+        double own = tri_link_gbs(x->m->pci[pci].sta);
+        double path = tri_path_to_root_gbs(x->m, pci, &slow);
+        if (slow < 0 || slow == pci || x->m->pci[slow].sta.width >= x->m->pci[pci].sta.width ||
+            path > own * 0.6)
+            continue;
+        struct tri_finding *f = tri__doctor_find(x->d, "pcie_width", TRI_SEVERITY_WARN,
+                                                 "the way to GPU%zu narrows to x%d at %s", i,
+                                                 x->m->pci[slow].sta.width, x->m->pci[slow].bdf);
+        tri__doctor_cite_fact(x->d, f, x->m, x->m->pci[slow].source);
+        tri__doctor_cost(x->d, f, path, own);
+        tri__doctor_cure(f, "sudo lspci -vv -s %s | grep -E 'LnkCap:|LnkSta:'",
+                         x->m->pci[slow].bdf);
+    }
+}
+
+/* `lspci` in its short form: which switches there are. */
+static void judge_switches(struct pcie *x)
+{
+    static const char *const words[] = { "PLX",
+                                         "PEX",
+                                         "Switchtec",
+                                         "PCIe Switch",
+                                         "PCI Express Switch",
+                                         "PM40",
+                                         "PFX",
+                                         "Gen 3 (8.0 GT/s) Switch" };
+    size_t ports = 0, up = 0, links = 0;
+    struct tri_finding *f = NULL;
+    for (size_t i = 0; i < x->m->pcis; i++) {
+        const struct tri_pci *p = &x->m->pci[i];
+        links += p->sta.gts > 0 || p->cap.gts > 0;
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            if (p->role == TRI_PCI_BRIDGE && tri_text_find(p->name, words[k])) {
+                ports++;
+                up += strstr(p->bdf, ":00.0") != NULL;
+                break;
+            }
+    }
+    if (!ports || links)
+        return;
+    f = tri__doctor_find(x->d, "pcie_switch", TRI_SEVERITY_INFO,
+                         "%zu PCIe switches with %zu ports listed: GPUs below one share its uplink",
+                         up ? up : 1, ports);
+    for (size_t i = 0; i < x->m->pcis; i++)
+        if (x->m->pci[i].role == TRI_PCI_BRIDGE)
+            tri__doctor_cite_fact(x->d, f, x->m, x->m->pci[i].source);
+    tri__doctor_cure(f,
+                     "sudo lspci -vvv > lspci.txt; lspci -tv   # links, ACS and what hangs below");
+}
+
+/* nvidia-smi -q of one GPU. */
+static void judge_query(struct pcie *x, size_t i)
+{
+    const struct tri_gpu_state *s = &x->m->gpu[i].state;
+    struct tri_finding *f;
+    static const double rates[] = { 0, 2.5, 5, 8, 16, 32, 64 };
+    if (s->width_now > 0 && s->width_max > 0 && s->width_now < s->width_max) {
+        f = tri__doctor_find(x->d, "pcie_width", TRI_SEVERITY_FAIL, "GPU%zu %s runs at x%d of x%d",
+                             i, x->m->gpu[i].bdf, s->width_now, s->width_max);
+        tri__doctor_cite_fact(x->d, f, x->m, s->width_source);
+        tri__doctor_cure(f, "# reseat the card and its riser; check the slot's lanes in the BIOS");
+        double gts = s->gen_max > 0 && s->gen_max < 7 ? rates[s->gen_max] : 16;
+        tri__doctor_cost(x->d, f, tri_link_gbs((struct tri_link){ gts, s->width_now }),
+                         tri_link_gbs((struct tri_link){ gts, s->width_max }));
+        x->faults++;
+    } else if (s->width_now > 0) {
+        x->sound++;
+    }
+    if (s->gen_now > 0 && s->gen_max > 0 && s->gen_now < s->gen_max) {
+        int pstate = x->m->gpu[i].pstate;
+        bool idle = s->idle == 1 || pstate >= 5, busy = s->idle == 0 && pstate >= 0 && pstate <= 2;
+        f = tri__doctor_find(x->d, busy ? "pcie_speed" : "pcie_idle",
+                             busy   ? TRI_SEVERITY_WARN
+                             : idle ? TRI_SEVERITY_OK
+                                    : TRI_SEVERITY_INFO,
+                             busy ? "GPU%zu runs PCIe generation %d of %d while it works"
+                                  : "GPU%zu reads PCIe generation %d of %d while idle",
+                             i, s->gen_now, s->gen_max);
+        tri__doctor_cite_fact(x->d, f, x->m, s->gen_source);
+        if (busy)
+            tri__doctor_cure(
+                f, "# BIOS: PCIe link speed Auto; check the riser; read again under load");
+    }
+    if (s->gen_device > 0 && s->gen_host > 0 && s->gen_host < s->gen_device && s->gen_device < 7) {
+        f = tri__doctor_find(x->d, "pcie_host", host_gap(rates[s->gen_device], rates[s->gen_host]),
+                             "GPU%zu could do PCIe generation %d, its host only %d", i,
+                             s->gen_device, s->gen_host);
+        tri__doctor_cite_fact(x->d, f, x->m, s->gen_source);
+    }
+    if (s->replays > 0) {
+        f = tri__doctor_find(x->d, "pcie_replays",
+                             s->replays > 100 ? TRI_SEVERITY_WARN : TRI_SEVERITY_INFO,
+                             "GPU%zu counted %ld PCIe replays", i, s->replays);
+        tri__doctor_cite_fact(x->d, f, x->m, s->replay_source);
+        tri__doctor_cure(f, "# growing under load means a bad riser, cable or slot");
+    }
+}
+
+void tri__doctor_rules_pcie(struct tri_doctor *d, const struct tri_machine *m)
+{
+    struct pcie x = { .d = d, .m = m };
+    for (size_t i = 0; i < m->pcis; i++)
+        judge_device(&x, i);
+    for (size_t i = 0; i < m->gpus; i++)
+        judge_query(&x, i);
+    if (m->described)
+        judge_described(&x);
+    judge_switches(&x);
+    if (x.sound && !x.faults) {
+        struct tri_finding *f = tri__doctor_find(d, "pcie_links", TRI_SEVERITY_OK,
+                                                 "%zu GPU links at full width", x.sound);
+        for (size_t i = 0; i < m->pcis; i++)
+            if (is_gpu_like(&m->pci[i]) && m->pci[i].sta.width > 0)
+                tri__doctor_cite_fact(d, f, m, m->pci[i].sta_source);
+        for (size_t i = 0; i < m->gpus; i++)
+            tri__doctor_cite_fact(d, f, m,
+                                  m->gpu[i].state.width_now > 0 ? m->gpu[i].state.width_source
+                                                                : (struct tri_source){ -1, 0 });
+    }
+}

@@ -1,0 +1,303 @@
+/*
+ * nvidia-smi -q: an indented tree of "Key : Value" lines under headings, one block a GPU. The
+ * column of the colon, the wording and the depth changed over the drivers, so only the text of the
+ * nearest heading and of the key count. Excerpts without the "GPU ..." heading are blocks too.
+ */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/mem.h"
+#include "topo/topo.h"
+#include "topo/topo_priv.h"
+
+enum { KEY_BYTES = 64 };
+
+struct query {
+    struct tri__topo_text *text;
+    struct tri_gpu *gpu; /* [TRI_MAX_GPUS], collected before the machine is chosen */
+    size_t gpus;
+    char section[KEY_BYTES];
+};
+
+/* "   Max : 4" -> key and value. A value may hold colons; the first " :" or ": " splits. */
+static bool key_value(const char *text, char key[KEY_BYTES], const char **value)
+{
+    const char *colon = strstr(text, " : ");
+    if (!colon) {
+        colon = strchr(text, ':');
+        if (!colon || (colon[1] != ' ' && colon[1]))
+            return false;
+    } else {
+        colon++;
+    }
+    const char *start = text + strspn(text, " \t"), *end = colon;
+    while (end > start && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    if (end == start || end - start >= KEY_BYTES)
+        return false;
+    tri__topo_copy(key, KEY_BYTES, start, (size_t)(end - start));
+    *value = colon + 1 + strspn(colon + 1, " \t");
+    return true;
+}
+
+/* "GPU 00000000:18:00.0" */
+static bool gpu_heading(const char *text, char bdf[16])
+{
+    text += strspn(text, " \t");
+    if (!tri_text_begins(text, "GPU "))
+        return false;
+    text += 4;
+    size_t len = strcspn(text, " \t");
+    return len >= 12 && strchr(text, ':') && tri_bdf_normal(text, len, bdf);
+}
+
+static bool is_heading(const char *text, const char *name)
+{
+    text += strspn(text, " \t");
+    size_t len = strlen(text);
+    while (len && text[len - 1] == ' ')
+        len--;
+    return len == strlen(name) && !memcmp(text, name, len);
+}
+
+static struct tri_gpu *new_gpu(struct query *q, size_t at)
+{
+    struct tri_machine *scratch = NULL;
+    if (q->gpus == TRI_MAX_GPUS || tri_machine_open(&scratch, NULL))
+        return NULL;
+    struct tri_gpu *blank = tri_machine_add_gpu(scratch); /* every field unknown */
+    struct tri_gpu *g = blank ? &q->gpu[q->gpus++] : NULL;
+    if (g) {
+        *g = *blank;
+        g->vendor = TRI_VENDOR_NVIDIA;
+        g->source = (struct tri_source){ 0, q->text->lines->line[at].number };
+    }
+    tri_machine_close(scratch);
+    return g;
+}
+
+static int whole(const char *value)
+{
+    char *end = NULL;
+    long v = strtol(value, &end, 10);
+    return end == value || v < 0 || v > 1000000 ? -1 : (int)v;
+}
+
+static int yes(const char *value)
+{
+    static const char *const on[] = { "Yes", "Active", "Enabled" };
+    static const char *const off[] = { "No", "Not Active", "Disabled", "None" };
+    for (size_t i = 0; i < 3; i++)
+        if (tri_text_begins(value, on[i]))
+            return 1;
+    for (size_t i = 0; i < 4; i++)
+        if (tri_text_begins(value, off[i]))
+            return 0;
+    return -1;
+}
+
+static void read_link(struct tri_gpu *g, const char *section, const char *key, const char *value,
+                      struct tri_source here)
+{
+    struct tri_gpu_state *s = &g->state;
+    if (tri_text_find(section, "PCIe Generation")) {
+        int *to = !strcmp(key, "Max")          ? &s->gen_max
+                  : !strcmp(key, "Current")    ? &s->gen_now
+                  : !strcmp(key, "Device Max") ? &s->gen_device
+                  : !strcmp(key, "Host Max")   ? &s->gen_host
+                                               : NULL;
+        if (to)
+            *to = whole(value);
+        if (to == &s->gen_now)
+            s->gen_source = here;
+    } else if (tri_text_find(section, "Link Width")) {
+        int *to = !strcmp(key, "Max")       ? &s->width_max
+                  : !strcmp(key, "Current") ? &s->width_now
+                                            : NULL;
+        if (to)
+            *to = whole(value);
+        if (to == &s->width_now)
+            s->width_source = here;
+    }
+}
+
+static void read_reason(struct tri_gpu_state *s, const char *key, const char *value,
+                        struct tri_source here)
+{
+    static const struct {
+        const char *key;
+        unsigned bit;
+    } reasons[] = { { "SW Power Cap", TRI_SLOW_POWER_CAP },
+                    { "HW Slowdown", TRI_SLOW_HW },
+                    { "HW Thermal Slowdown", TRI_SLOW_HW_THERMAL },
+                    { "HW Power Brake Slowdown", TRI_SLOW_HW_BRAKE },
+                    { "SW Thermal Slowdown", TRI_SLOW_SW_THERMAL } };
+    if (!strcmp(key, "Idle"))
+        s->idle = yes(value);
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (!strcmp(key, reasons[i].key) && yes(value) == 1) {
+            s->slow |= reasons[i].bit;
+            s->slow_source = here;
+        }
+}
+
+static void read_health(struct tri_gpu *g, const char *section, const char *key, const char *value,
+                        struct tri_source here)
+{
+    struct tri_gpu_state *s = &g->state;
+    if (!strcasecmp(key, "Replays Since Reset") && isdigit((unsigned char)*value)) {
+        s->replays = whole(value);
+        s->replay_source = here;
+    } else if (tri_text_find(section, "Remapped Rows")) {
+        if (!strcmp(key, "Pending"))
+            s->remap_pending = yes(value);
+        else if (!strcmp(key, "Remapping Failure Occurred"))
+            s->remap_failed = yes(value);
+        if (s->remap_pending == 1 || s->remap_failed == 1)
+            s->remap_source = here;
+    } else if (!strcmp(section, "Fabric") && !strcmp(key, "State")) {
+        tri__topo_copy(s->fabric, sizeof s->fabric, value, strlen(value));
+        s->fabric_source = here;
+    } else if (!strcmp(section, "MIG Mode") && !strcmp(key, "Current")) {
+        s->mig = yes(value);
+    } else if (!strcmp(key, "Virtualization Mode")) {
+        s->passthrough = tri_text_begins(value, "Pass-Through");
+    }
+}
+
+static void read_pair(struct query *q, size_t at, const char *key, const char *value)
+{
+    struct tri_source here = { 0, q->text->lines->line[at].number };
+    struct tri_gpu *g = q->gpus ? &q->gpu[q->gpus - 1] : NULL;
+    char bdf[16];
+    if (!strcmp(key, "Bus Id") && tri_bdf_normal(value, strcspn(value, " \t"), bdf)) {
+        if (!g || (g->bdf[0] && strcmp(g->bdf, bdf)))
+            g = new_gpu(q, at);
+        if (g)
+            memcpy(g->bdf, bdf, sizeof bdf);
+        return;
+    }
+    if (!g)
+        return;
+    if (!strcmp(key, "Product Name") && !g->name[0])
+        tri__topo_copy(g->name, sizeof g->name, value, strlen(value));
+    else if (!strcmp(key, "Performance State") && value[0] == 'P')
+        g->pstate = whole(value + 1);
+    else if (tri_text_begins(q->section, "FB Memory") && !strcmp(key, "Total") && whole(value) > 0)
+        g->memory_bytes = (uint64_t)whole(value) << 20;
+    else if (tri_text_begins(q->section, "FB Memory") && !strcmp(key, "Used") && whole(value) >= 0)
+        g->used_bytes = (uint64_t)whole(value) << 20;
+    else if (!strcmp(q->section, "Utilization") && !strcasecmp(key, "Gpu"))
+        g->busy_percent = whole(value);
+    read_link(g, q->section, key, value, here);
+    read_reason(&g->state, key, value, here);
+    read_health(g, q->section, key, value, here);
+}
+
+/* Heading lines keep the tree going: words only, indented or known. */
+static bool section_line(const char *text)
+{
+    const char *p = text + strspn(text, " \t");
+    if (!*p || strchr(p, ':') || strlen(p) >= KEY_BYTES || !isalpha((unsigned char)*p))
+        return false;
+    return p != text || is_heading(text, "PCI") || is_heading(text, "Clocks") ||
+           tri_text_find(p, "PCIe Generation") || tri_text_find(p, "Link Width") ||
+           tri_text_find(p, "Clocks Event Reasons") ||
+           tri_text_find(p, "Clocks Throttle Reasons") || tri_text_find(p, "GPU Link Info") ||
+           tri_text_find(p, "Bridge Chip");
+}
+
+/* Puts what was collected into the machine it belongs to. */
+static void deliver(struct query *q, size_t at)
+{
+    struct tri_machine *m = q->gpus ? tri__topo_machine_for(q->text->set, q->gpus) : NULL;
+    if (!m) {
+        q->text->set->lost |= q->gpus > 0;
+        return;
+    }
+    int file = tri__topo_line(m, q->text, at).file;
+    for (size_t i = 0; i < q->gpus; i++) {
+        struct tri_gpu *from = &q->gpu[i];
+        int old = from->bdf[0] ? tri_machine_find_gpu(m, from->bdf) : -1;
+        struct tri_gpu *to = old >= 0                           ? &m->gpu[old]
+                             : i < m->gpus && !m->gpu[i].bdf[0] ? &m->gpu[i]
+                                                                : tri_machine_add_gpu(m);
+        if (!to)
+            return;
+        struct tri_gpu before = *to;
+        *to = *from;
+        to->numa = before.numa;
+        to->nvlinks_up = before.nvlinks_up;
+        to->nvlinks_down = before.nvlinks_down;
+        to->nvlink_errors = before.nvlink_errors;
+        to->nvlink_gbs = before.nvlink_gbs;
+        to->link_source = before.link_source;
+        memcpy(to->cpus, before.cpus, sizeof to->cpus);
+        if (!to->name[0])
+            memcpy(to->name, before.name, sizeof to->name);
+        struct tri_source *s[] = { &to->source,
+                                   &to->state.gen_source,
+                                   &to->state.width_source,
+                                   &to->state.slow_source,
+                                   &to->state.fabric_source,
+                                   &to->state.remap_source,
+                                   &to->state.replay_source };
+        for (size_t k = 0; k < sizeof s / sizeof s[0]; k++)
+            s[k]->file = file;
+    }
+}
+
+static bool starts(const struct tri_lines *lines, size_t at)
+{
+    const char *text = lines->line[at].body, *value;
+    char key[KEY_BYTES], bdf[16];
+    if (tri_text_find(text, "=NVSMI LOG="))
+        return true;
+    for (size_t i = at + 1; i < lines->count && i < at + 3; i++)
+        if ((gpu_heading(text, bdf) || is_heading(text, "PCI") ||
+             is_heading(text, "GPU Link Info") || is_heading(text, "PCIe Generation")) &&
+            (key_value(lines->line[i].body, key, &value) || section_line(lines->line[i].body)))
+            return true;
+    return false;
+}
+
+size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
+{
+    if (!starts(t->lines, at))
+        return 0;
+    struct query q = { .text = t, .gpu = tri_calloc(TRI_MAX_GPUS, sizeof *q.gpu) };
+    size_t i = at, blank = 0;
+    if (!q.gpu) {
+        t->set->lost = true;
+        return 1;
+    }
+    for (; i < t->lines->count; i++) {
+        const char *text = t->lines->line[i].body, *value;
+        char key[KEY_BYTES], bdf[16];
+        if (!text[strspn(text, " \t")]) {
+            if (++blank > 2)
+                break;
+            continue;
+        }
+        if (gpu_heading(text, bdf)) {
+            struct tri_gpu *g = new_gpu(&q, i);
+            if (g)
+                memcpy(g->bdf, bdf, sizeof bdf);
+        } else if (key_value(text, key, &value)) {
+            if (!q.gpus && strcmp(q.section, "") && i > at)
+                new_gpu(&q, i); /* an excerpt without its heading and before its bus id */
+            read_pair(&q, i, key, value);
+        } else if (section_line(text)) {
+            tri__topo_copy(q.section, sizeof q.section, text + strspn(text, " \t"),
+                           strlen(text + strspn(text, " \t")));
+        } else if (!tri_text_find(text, "NVSMI LOG") && i > at) {
+            break;
+        }
+        blank = 0;
+    }
+    deliver(&q, at);
+    tri_free(q.gpu);
+    t->kind = TRI_TOPO_SMI_QUERY;
+    return i - at;
+}

@@ -1,0 +1,72 @@
+/*
+ * Which reader takes a line, and which machine of a set its facts belong to. Order matters: a
+ * reader that needs more evidence goes first.
+ */
+#include "os/tree.h"
+#include "topo/topo.h"
+#include "topo/topo_priv.h"
+
+const char *tri_topo_kind_text(enum tri_topo_kind kind)
+{
+    switch (kind) {
+#define TRI_KIND_CASE(name, text)                                                                  \
+    case TRI_TOPO_##name:                                                                          \
+        return text;
+        TRI_TOPO_KIND_MAP(TRI_KIND_CASE)
+#undef TRI_KIND_CASE
+    }
+    return "?";
+}
+
+void tri_machines_fini(struct tri_machines *set)
+{
+    for (size_t i = 0; i < set->count; i++)
+        tri_machine_close(set->list[i]);
+    tri_tree_close(set->files);
+    *set = (struct tri_machines){ 0 };
+}
+
+struct tri_machine *tri__topo_machine_new(struct tri_machines *set)
+{
+    if (set->count == TRI_MAX_MACHINES || tri_machine_open(&set->list[set->count], NULL)) {
+        set->lost = true;
+        return NULL;
+    }
+    return set->list[set->count++];
+}
+
+struct tri_machine *tri_machines_last(struct tri_machines *set)
+{
+    return set->count ? set->list[set->count - 1] : tri__topo_machine_new(set);
+}
+
+struct tri_machine *tri__topo_machine_for(struct tri_machines *set, size_t gpus)
+{
+    struct tri_machine *m = tri_machines_last(set);
+    return m && (m->gpus == 0 || m->gpus == gpus) ? m : tri__topo_machine_new(set);
+}
+
+struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_text *t, size_t at)
+{
+    return (struct tri_source){ tri_machine_source(m, t->name), t->lines->line[at].number };
+}
+
+size_t tri_topo_read_at(struct tri_machines *set, const char *name, const struct tri_lines *lines,
+                        size_t at, enum tri_topo_kind *kind)
+{
+    static size_t (*const readers[])(struct tri__topo_text * t, size_t at) = {
+        tri__topo_read_files,     tri__topo_read_nvlink, tri__topo_read_smi_query,
+        tri__topo_read_smi_table, tri__topo_read_amd,    tri__topo_read_lspci,
+        tri__topo_read_matrix,
+    };
+    struct tri__topo_text t = { .set = set, .name = name, .lines = lines };
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+        size_t taken = readers[i](&t, at);
+        if (taken) {
+            *kind = t.kind;
+            return taken;
+        }
+    }
+    *kind = TRI_TOPO_NONE;
+    return 0;
+}

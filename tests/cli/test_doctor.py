@@ -1,0 +1,271 @@
+"""trireme doctor on files: the verdict of every own sample (tests/machines/EXPECTED) and, when the
+reference material is there, of every sample of shared/machines; what mutations may and may not do;
+exit codes, JSON shape, time."""
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TRIREME = os.environ["TRIREME"]
+SOURCE = os.environ["TRIREME_SOURCE"]
+SHARED = os.environ["TRIREME_SHARED"]
+OWN = os.path.join(SOURCE, "tests", "machines")
+REFERENCE = os.path.join(SHARED, "machines")
+WORDS = ["OK", "INFO", "WARN", "FAIL"]
+CODES = {"OK": 0, "INFO": 0, "WARN": 1, "FAIL": 2}
+
+
+def doctor(*args, data=None):
+    """Runs it; returns (exit code, parsed JSON, stderr)."""
+    p = subprocess.run([TRIREME, "doctor", "--json", *args], input=data, capture_output=True, timeout=60)
+    text = p.stdout.decode()
+    return p.returncode, json.loads(text) if text else None, p.stderr.decode()
+
+
+def judge(data):
+    """The report on bytes given by standard input."""
+    code, report, err = doctor("-", data=data)
+    assert code in (0, 1, 2), (code, err)
+    assert CODES[report["verdict"]] == code
+    return report
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def expected():
+    """[(file, verdict words, complete, a rule that must be among the findings)]"""
+    rows = []
+    with open(os.path.join(OWN, "EXPECTED")) as f:
+        for line in f:
+            if line.strip() and not line.startswith("#"):
+                name, words, complete, rule = line.split()
+                rows.append((name, words.split("/"), complete == "whole", rule))
+    return rows
+
+
+class OwnSamples(unittest.TestCase):
+    def test_verdicts(self):
+        for name, words, whole, rule in expected():
+            with self.subTest(name):
+                code, report, err = doctor(os.path.join(OWN, name))
+                self.assertIn(report["verdict"], words, report["findings"])
+                self.assertEqual(code, CODES[report["verdict"]])
+                self.assertEqual(report["complete"], whole, report.get("incomplete_because"))
+                self.assertEqual(err, "")
+                if rule != "-":
+                    self.assertIn(rule, [f["rule"] for f in report["findings"]])
+
+    def test_every_file_is_expected(self):
+        files = {f for f in os.listdir(OWN) if f.endswith((".txt", ".xml"))}
+        self.assertEqual(files, {row[0] for row in expected()})
+
+    def test_shape(self):
+        for name, *_ in expected():
+            _, report, _ = doctor(os.path.join(OWN, name))
+            worst = 0
+            for f in report["findings"]:
+                self.assertRegex(f["rule"], r"^[a-z0-9_]+$")
+                worst = max(worst, WORDS.index(f["severity"]))
+                self.assertTrue(f["title"])
+                if f["rule"] != "nothing_judged":
+                    self.assertTrue(f["evidence"], (name, f))
+                if f["severity"] in ("WARN", "FAIL"):
+                    self.assertTrue(f["cure"], (name, f))
+                for e in f["evidence"]:
+                    self.assertTrue(e["file"].endswith(name))
+                    if name.startswith("hwloc"):
+                        continue  # hwloc tells no lines
+                    lines = read(os.path.join(OWN, name)).decode().split("\n")
+                    self.assertIn(e["text"][:40], lines[e["line"] - 1].replace("\t", "\\x09"))
+                    self.assertFalse(lines[e["line"] - 1].startswith("# own test data"))
+            self.assertEqual(report["verdict"], WORDS[worst])
+            order = [WORDS.index(f["severity"]) for f in report["findings"]]
+            self.assertEqual(order, sorted(order, reverse=True))
+
+    def test_groups(self):
+        _, report, _ = doctor(os.path.join(OWN, "topo-bridges.txt"))
+        pairs = [g for g in report["groups"] if g["k"] == 2][0]
+        self.assertEqual(sorted(map(tuple, pairs["groups"])), [(0, 1), (2, 3)])
+        self.assertEqual(pairs["weakest_path"], "NV")
+        self.assertIn("CUDA_VISIBLE_DEVICES=0,1", pairs["settings"])
+        self.assertIn("--cpunodebind=0", pairs["settings"])
+        _, report, _ = doctor(os.path.join(OWN, "rocm-uneven.txt"))
+        pairs = [g for g in report["groups"] if g["k"] == 2][0]
+        self.assertEqual(sorted(map(tuple, pairs["groups"])), [(0, 1), (2, 3)])
+        self.assertIn("HIP_VISIBLE_DEVICES", pairs["settings"])
+
+
+class Reference(unittest.TestCase):
+    def test_every_sample(self):
+        index = os.path.join(REFERENCE, "INDEX.md")
+        if not os.path.exists(index):
+            print("SKIP: %s is absent" % index)
+            self.skipTest("reference material is absent")
+        rows = re.findall(r"^\| ([\w-]+) \| ([A-Z/]+) \|", read(index).decode(), re.M)
+        self.assertGreater(len(rows), 60)
+        for name, words in rows:
+            with self.subTest(name):
+                _, report, _ = doctor(os.path.join(REFERENCE, name + ".txt"))
+                self.assertIn(report["verdict"], words.split("/"), report["findings"])
+
+
+def samples():
+    return [(n, w, read(os.path.join(OWN, n))) for n, w, whole, _ in expected() if whole]
+
+
+class Mutations(unittest.TestCase):
+    def test_line_ends_and_colours_change_nothing(self):
+        for number, (name, _, data) in enumerate(samples()):
+            before = judge(data)
+            for how, text in (("crlf", data.replace(b"\n", b"\r\n")),
+                              ("colour", re.sub(rb"(\S+)", b"\x1b[1;32m\\1\x1b[0m", data)),
+                              ("bom", b"\xef\xbb\xbf" + data),
+                              ("utf16", data.decode().encode("utf-16"))):
+                if how != "crlf" and (name.endswith(".xml") or (number + len(how)) % 2):
+                    continue
+                with self.subTest(f"{name} {how}"):
+                    after = judge(text)
+                    self.assertEqual(after["verdict"], before["verdict"])
+                    self.assertEqual([f["title"] for f in after["findings"]],
+                                     [f["title"] for f in before["findings"]])
+                    self.assertEqual(after["complete"], before["complete"])
+
+    def test_lost_rows_are_noticed(self):
+        """A topo, p2p, rocm or bandwidth table without some of its rows is incomplete, and a lost row
+        makes no new fault."""
+        tables = [s for s in samples() if re.match(r"(topo|p2p-(all|chip|part)|rocm-m|amd-m|band-h)", s[0])]
+        self.assertGreater(len(tables), 10)
+        for name, words, data in tables:
+            lines = data.split(b"\n")
+            rows = [i for i, l in enumerate(lines)
+                    if re.match(rb"\s*(GPU\d|0000:|\d+ )\S*\s", l) and not re.match(rb"\s*GPU0\s+GPU1", l)
+                    and b"UUID" not in l and not l.strip().startswith(b"0000:05:00.0 0000:26")]
+            worst = max(WORDS.index(w) for w in words)
+            for i in rows:
+                with self.subTest(f"{name} line {i}"):
+                    report = judge(b"\n".join(lines[:i] + lines[i + 1:]))
+                    self.assertFalse(report["complete"])
+                    self.assertLessEqual(WORDS.index(report["verdict"]), max(worst, 1))
+
+    def test_any_cut(self):
+        """Every file cut at 5 places: a report, and no fault that the whole file does not have."""
+        for name, words, data in samples():
+            worst = max(WORDS.index(w) for w in words)
+            for k in range(1, 6):
+                report = judge(data[:len(data) * k // 6])
+                with self.subTest(f"{name} {k}/6"):
+                    self.assertLessEqual(WORDS.index(report["verdict"]), max(worst, 1), report)
+
+    def test_glued_columns(self):
+        for name, words, data in samples():
+            if not name.startswith("topo-"):
+                continue
+            glued = re.sub(rb"(NV\d+|SYS|NODE|PHB|PXB|PIX)[\t ]+(NV\d+|SYS|NODE|PHB|PXB|PIX)\b",
+                           rb"\1\2", data)
+            with self.subTest(name):
+                if glued == data:
+                    continue
+                report = judge(glued)
+                self.assertFalse(report["complete"])
+                self.assertIn(report["verdict"], words)
+
+    def test_order_of_rows(self):
+        rng = random.Random(7)
+        for name, words, data in samples():
+            if not name.startswith(("topo-n", "topo-t", "topo-l", "topo-b", "nccl-", "coll-h", "p2p-")):
+                continue
+            head, *lines = data.rstrip(b"\n").split(b"\n")
+            block = [i for i, l in enumerate(lines) if re.match(rb"\s*(GPU\d\s+(X|\D)|NIC\d\s|node\d:)", l)
+                     and b"GPU1\tGPU2" not in l and not re.match(rb"\s*GPU0\s+GPU1", l)]
+            shuffled = block[:]
+            rng.shuffle(shuffled)
+            moved = lines[:]
+            for i, j in zip(block, shuffled):
+                moved[i] = lines[j]
+            with self.subTest(name):
+                self.assertIn(judge(b"\n".join([head] + moved))["verdict"], words)
+
+    def test_two_files_joined(self):
+        rng = random.Random(3)
+        all_samples = [s for s in samples() if s[0].endswith(".txt")]
+        for _ in range(30):
+            (a, wa, da), (b, wb, db) = rng.sample(all_samples, 2)
+            both = judge(da + b"\n" + db)
+            need = max(min(map(WORDS.index, wa)), min(map(WORDS.index, wb)))
+            with self.subTest(f"{a} + {b}"):
+                self.assertGreaterEqual(WORDS.index(both["verdict"]), min(need, 2), both)
+
+    def test_comments_are_no_evidence(self):
+        data = read(os.path.join(OWN, "nccl-shm.txt"))
+        report = judge(b"".join(b"# " + l + b"\n" for l in data.split(b"\n")))
+        self.assertEqual(report["verdict"], "INFO")
+        self.assertEqual([f["rule"] for f in report["findings"]], ["nothing_judged"])
+
+    def test_noise(self):
+        """Random bytes and shuffled words: a report, never a crash."""
+        rng = random.Random(11)
+        words = re.findall(rb"\S+", b" ".join(s[2] for s in samples()))
+        for _ in range(15):
+            judge(bytes(rng.randrange(256) for _ in range(rng.randrange(3000))))
+            judge(b"".join(rng.choice(words) + rng.choice([b" ", b"\n", b"\t", b"  "])
+                           for _ in range(rng.randrange(600))))
+
+
+class CommandLine(unittest.TestCase):
+    def test_codes(self):
+        run = lambda *a: subprocess.run([TRIREME, "doctor", *a], capture_output=True)
+        self.assertEqual(run("--no-such-flag").returncode, 3)
+        p = run("/no/such/file")
+        self.assertEqual(p.returncode, 3)
+        self.assertEqual(len(p.stderr.decode().strip().split("\n")), 1)
+        self.assertIn("/no/such/file", p.stderr.decode())
+        self.assertEqual(run("--help").returncode, 0)
+
+    def test_three_lines(self):
+        p = subprocess.run([TRIREME, "doctor", os.path.join(OWN, "lspci-riser.txt")], capture_output=True)
+        text = p.stdout.decode()
+        self.assertTrue(text.startswith("FAIL\n"))
+        first = text.split("\n")[1:4]
+        self.assertRegex(first[0], r"^FAIL  GPU 0000:43:00\.0 runs at x4 of x16  \[.*lspci-riser\.txt:\d+\]")
+        self.assertIn("7.9 of 31.5 GB/s", first[1])
+        self.assertIn("do:", first[2])
+
+    def test_several_files(self):
+        code, report, _ = doctor(os.path.join(OWN, "topo-nvswitch.txt"), os.path.join(OWN, "nccl-shm.txt"))
+        self.assertEqual(report["verdict"], "FAIL")
+        self.assertTrue(any(f["rule"] == "nvlink_mesh" for f in report["findings"]))
+
+    def test_steps(self):
+        p = subprocess.run([TRIREME, "doctor", "--steps", os.path.join(OWN, "topo-bridges.txt")],
+                           capture_output=True, text=True)
+        self.assertEqual(len(re.findall(r"^\d\. ", p.stdout, re.M)), 6)
+        self.assertIn("1. Topology: which GPUs are near each other?  [WARN]", p.stdout)
+        self.assertIn("all_reduce_perf", p.stdout)
+
+    def test_time(self):
+        """A 60 KB lspci in well under the time of starting Python; the limit is on the whole run."""
+        block = read(os.path.join(OWN, "lspci-sound.txt")).split(b"\n", 1)[1]
+        text = b""
+        while len(text) < 60000:
+            text += re.sub(rb"^(..):", lambda m: b"%02x:" % (int(m[1], 16) % 200), block, flags=re.M)
+        with tempfile.NamedTemporaryFile(suffix=".txt") as f:
+            f.write(text)
+            f.flush()
+            best = 9
+            for _ in range(5):
+                start = time.monotonic()
+                subprocess.run([TRIREME, "doctor", f.name], capture_output=True)
+                best = min(best, time.monotonic() - start)
+        self.assertLess(best, 0.5 if "asan" in TRIREME or "tsan" in TRIREME else 0.05)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
