@@ -5,6 +5,8 @@
  */
 #include "arch/arch_build.h"
 
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "spec/spec.h"
 
@@ -174,6 +176,7 @@ enum tri_status tri__arch_kimi(struct tri_arch *arch, const char *source, const 
     enum tri_status status = tri_spec_parse(s, source, json, bytes, notes, err);
     if (status)
         goto out;
+    snprintf(arch->family, sizeof arch->family, "%s", s->model_type);
     arch->layers = (int32_t)s->layers;
     arch->hidden = (int32_t)s->hidden;
     arch->vocab = (int32_t)s->vocab;

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,14 +39,20 @@ enum {
     KEY_ALL,
     KEY_VALIDATE,
     KEY_LIST,
-    KEY_PRECISION
+    KEY_PRECISION,
+    KEY_LAUNCH,
+    KEY_CHECKLIST,
+    KEY_GUIDE,
+    KEY_HTML,
+    KEY_CHECK,
+    KEY_BUY
 };
 
 struct request {
     struct tri_plan_options plan;
     struct tri_error err;
-    const char *list;
-    bool json, all, validate;
+    const char *list, *html, *check;
+    bool json, all, validate, launch, checklist, guide, buy;
 };
 
 static const struct argp_option options[] = {
@@ -83,6 +90,12 @@ static const struct argp_option options[] = {
     { 0, 0, 0, 0, "Output:", 4 },
     { "json", KEY_JSON, 0, 0, "everything, for scripts", 0 },
     { "all", KEY_ALL, 0, 0, "ledger line by line, every alternative and rejection", 0 },
+    { "html", KEY_HTML, "FILE", 0, "write a report with charts: one file, also for paper", 0 },
+    { "launch", KEY_LAUNCH, 0, 0, "launch commands, each flag explained", 0 },
+    { "guide", KEY_GUIDE, 0, 0, "bring it up stage by stage: what each must show", 0 },
+    { "checklist", KEY_CHECKLIST, 0, 0, "what to ask of a vendor", 0 },
+    { "check", KEY_CHECK, "RESULT", 0, "a bench result (vLLM's or AIPerf's JSON) beside it", 0 },
+    { "buy", KEY_BUY, 0, 0, "no --hw: what would do it, cheapest first", 0 },
     { "validate", KEY_VALIDATE, 0, 0, "the time model against published measurements", 0 },
     { "list", KEY_LIST, "WHAT", 0, "devices, models or engines", 0 },
     { "lenient", KEY_LENIENT, 0, 0, "go on when a config has fields not known here", 0 },
@@ -234,6 +247,24 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_LIST:
         r->list = arg;
         return 0;
+    case KEY_HTML:
+        r->html = arg;
+        return 0;
+    case KEY_CHECK:
+        r->check = arg;
+        return 0;
+    case KEY_LAUNCH:
+        r->launch = true;
+        return 0;
+    case KEY_CHECKLIST:
+        r->checklist = true;
+        return 0;
+    case KEY_GUIDE:
+        r->guide = true;
+        return 0;
+    case KEY_BUY:
+        r->buy = true;
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not an option; models go after --model", arg);
         return 0;
@@ -296,18 +327,70 @@ static int validate(struct request *r)
     return code;
 }
 
+static enum tri_status write_html(struct request *r, const struct tri_plan *plan)
+{
+    struct tri_buf page;
+    tri_buf_init(&page, TRI_PLAN_MAX_REPORT_BYTES);
+    enum tri_status status = tri_plan_html(plan, &page, &r->err);
+    FILE *file = status ? NULL : fopen(r->html, "w");
+    if (!status && !file)
+        status = tri_fail_errno(&r->err, TRI_IO, errno, "%s", r->html);
+    if (file) {
+        bool bad = fwrite(page.data, 1, page.len_bytes, file) != page.len_bytes;
+        bad |= fclose(file) != 0;
+        if (bad)
+            status = tri_fail_errno(&r->err, TRI_IO, errno, "%s", r->html);
+    }
+    tri_buf_fini(&page);
+    return status;
+}
+
+static enum tri_status render(struct request *r, const struct tri_plan *plan, struct tri_buf *out)
+{
+    struct tri_report_style style = { .width = 100, .color = isatty(1), .all = r->all };
+    if (r->check)
+        return tri_plan_check(plan, r->check, out, &r->err);
+    if (r->json)
+        return tri_plan_json(plan, out, &r->err);
+    if (r->launch)
+        return tri_plan_launch(plan, out);
+    if (r->checklist)
+        return tri_plan_checklist(plan, out);
+    if (r->guide)
+        return tri_plan_guide(plan, out);
+    return tri_plan_text(plan, style, out);
+}
+
 static int report(struct request *r, const struct tri_plan *plan)
 {
     struct tri_buf out;
-    struct tri_report_style style = { .width = 100, .color = isatty(1), .all = r->all };
     tri_buf_init(&out, TRI_PLAN_MAX_REPORT_BYTES);
-    enum tri_status status =
-        r->json ? tri_plan_json(plan, &out, &r->err) : tri_plan_text(plan, style, &out);
+    enum tri_status status = render(r, plan, &out);
+    if (!status && r->html)
+        status = write_html(r, plan);
     if (status)
         tri_fail(&r->err, status, "the report grew over %d bytes", TRI_PLAN_MAX_REPORT_BYTES);
     else
         fputs(out.data, stdout);
+    if (!status && r->html)
+        fprintf(stderr, "wrote %s\n", r->html);
     tri_buf_fini(&out);
+    return status ? tri_cli_fail(&r->err) : TRI_EXIT_OK;
+}
+
+static int buy(struct request *r, const struct tri_notes *notes)
+{
+    struct tri_offers *offers = NULL;
+    struct tri_buf out;
+    if (tri_buy_run(&offers, &r->plan, notes, &r->err))
+        return tri_cli_fail(&r->err);
+    tri_buf_init(&out, TRI_PLAN_MAX_REPORT_BYTES);
+    enum tri_status status =
+        r->json ? tri_buy_json(offers, &out, &r->err) : tri_buy_text(offers, r->all, &out);
+    if (!status)
+        fputs(out.data, stdout);
+    tri_buf_fini(&out);
+    tri_buy_close(offers);
     return status ? tri_cli_fail(&r->err) : TRI_EXIT_OK;
 }
 
@@ -326,6 +409,8 @@ int tri_cmd_plan(int argc, char **argv)
         return list(&r);
     if (r.validate)
         return validate(&r);
+    if (r.buy)
+        return buy(&r, &notes);
     if (tri_plan_make(&plan, &r.plan, &notes, &r.err))
         return tri_cli_fail(&r.err);
     int code = report(&r, plan);

@@ -210,6 +210,7 @@ void tri__candidate_speed(const struct tri__plan *plan, const struct tri_fleet *
     double replicas = (double)c->layout.replicas;
     double busy = (double)concurrency / (double)load.concurrency; /* replicas that have clients */
     replicas = busy < replicas ? busy : replicas;
+    out->band = plan->band;
     out->tokens_per_s *= replicas;
     out->total_tokens_per_s *= replicas;
     out->running *= replicas;

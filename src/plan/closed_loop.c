@@ -248,7 +248,6 @@ static void summarise(struct loop *l, struct tri_speed *out)
     double context = (double)l->load->input_tokens + (double)l->load->output_tokens / 2;
     out->step_ms = tri__decode_s(c, busy < 1 ? 1 : busy, context, &out->step) * 1e3;
     scale_ms(&out->step);
-    out->band = c->profile->band;
     out->binding = binding_of(out);
 }
 

@@ -201,9 +201,11 @@ struct tri_candidate {
     double score;
 };
 
-struct tri_rejected {
+struct tri_rejected { /* nearest to working first */
     struct tri_layout layout;
     int experts_number, dense_number;
+    enum tri_grade grade;
+    uint64_t weights_bytes; /* 0: the layout cannot be cut at all */
     char reason[240];
 };
 
@@ -298,5 +300,44 @@ enum tri_status tri_plan_text(const struct tri_plan *plan, struct tri_report_sty
                               struct tri_buf *out);
 enum tri_status tri_plan_json(const struct tri_plan *plan, struct tri_buf *out,
                               struct tri_error *err);
+/* One self-contained page (Chart.js inside) that also prints. */
+enum tri_status tri_plan_html(const struct tri_plan *plan, struct tri_buf *out,
+                              struct tri_error *err);
+/* Launch commands with each flag's reason; what to ask a vendor; how to bring it up in stages. */
+enum tri_status tri_plan_launch(const struct tri_plan *plan, struct tri_buf *out);
+enum tri_status tri_plan_checklist(const struct tri_plan *plan, struct tri_buf *out);
+enum tri_status tri_plan_guide(const struct tri_plan *plan, struct tri_buf *out);
+/* A bench result (vLLM's or AIPerf's JSON) beside the plan, with the likeliest causes of the gap.
+ */
+TRI_MUST_CHECK enum tri_status tri_plan_check(const struct tri_plan *plan, const char *path,
+                                              struct tri_buf *out, struct tri_error *err);
+
+/* ---- what to buy ---------------------------------------------------------------------------- */
+
+enum { TRI_BUY_MAX = 64 };
+struct tri_offer {
+    const struct tri_device *device;
+    struct tri_fleet fleet;
+    struct tri_layout layout;
+    int experts_number, dense_number;
+    struct tri_speed speed;
+    double usd_h, price_usd; /* of all of it; 0 unknown */
+    int64_t served_concurrency;
+    const char *basis; /* of the speed: "measured" or "assumed" profile */
+};
+struct tri_offers {
+    struct tri_plan *plan;
+    struct tri_offer offer[TRI_BUY_MAX]; /* cheapest first, unknown prices last */
+    int count, unsuited;
+    const struct tri_device *not_enough[TRI_BUY_MAX];
+};
+/* options without hw, machine and layout. */
+TRI_MUST_CHECK enum tri_status tri_buy_run(struct tri_offers **out,
+                                           const struct tri_plan_options *options,
+                                           const struct tri_notes *notes, struct tri_error *err);
+void tri_buy_close(struct tri_offers *offers);
+enum tri_status tri_buy_text(const struct tri_offers *offers, bool all, struct tri_buf *out);
+enum tri_status tri_buy_json(const struct tri_offers *offers, struct tri_buf *out,
+                             struct tri_error *err);
 
 #endif

@@ -67,6 +67,8 @@ static enum tri_status pick_engine(struct tri__plan *p, struct tri_error *err)
     enum tri_status status = tri__profiles_find(&p->pub.profile, p->profiles, o->engine, d, err);
     if (!status && !o->chunk_tokens)
         o->chunk_tokens = p->pub.profile->chunk_tokens;
+    if (!status)
+        p->band = tri__band_for(p->pub.profile, d);
     return status;
 }
 
@@ -256,25 +258,11 @@ void tri__curve(struct tri__plan *plan)
 
 /* ---- all together --------------------------------------------------------------------------- */
 
-static enum tri_status resolve(struct tri__plan *p, const struct tri_notes *notes,
-                               struct tri_error *err)
+/* Everything but the machines: model, formats, speculation, tokens, goals. */
+static enum tri_status resolve_load(struct tri__plan *p, struct tri_error *err)
 {
-    struct tri_plan_options *o = &p->pub.options;
-    enum tri_status status = check_ranges(o, err);
-    if (!status && !o->model)
-        status = tri_fail(err, TRI_ARG, "which model? --model kimi-k3, or a config.json");
-    if (!status)
-        status = tri_devices_open(&p->pub.devices, err);
-    if (!status)
-        status = tri__profiles_open(&p->profiles, err);
-    if (!status)
-        status = tri_arch_open(&p->pub.arch, o->model, o->lenient, notes, err);
-    if (!status)
-        status = open_fleet(p, err);
-    if (!status)
-        status = pick_engine(p, err);
-    if (!status)
-        status = read_numbers(p, err);
+    const struct tri_plan_options *o = &p->pub.options;
+    enum tri_status status = read_numbers(p, err);
     if (!status)
         status = read_speculation(p, err);
     if (!status && o->layout)
@@ -285,8 +273,55 @@ static enum tri_status resolve(struct tri__plan *p, const struct tri_notes *note
         status = check_tokens(p, err);
     if (!status)
         status = check_goals(p, err);
-    p->no_latent = !has_family(p->pub.arch ? p->pub.arch : &(struct tri_arch){ 0 }, TRI_FAMILY_MLA);
+    p->no_latent = !has_family(p->pub.arch, TRI_FAMILY_MLA);
     return status;
+}
+
+static enum tri_status open_tables(struct tri__plan *p, const struct tri_notes *notes,
+                                   struct tri_error *err)
+{
+    const struct tri_plan_options *o = &p->pub.options;
+    enum tri_status status = check_ranges(o, err);
+    if (!status && !o->model)
+        status = tri_fail(err, TRI_ARG, "which model? --model kimi-k3, or a config.json");
+    if (!status)
+        status = tri_devices_open(&p->pub.devices, err);
+    if (!status)
+        status = tri__profiles_open(&p->profiles, err);
+    if (!status)
+        status = tri_arch_open(&p->pub.arch, o->model, o->lenient, notes, err);
+    return status;
+}
+
+static enum tri_status resolve(struct tri__plan *p, const struct tri_notes *notes,
+                               struct tri_error *err)
+{
+    enum tri_status status = open_tables(p, notes, err);
+    if (!status)
+        status = open_fleet(p, err);
+    if (!status)
+        status = pick_engine(p, err);
+    return status ? status : resolve_load(p, err);
+}
+
+enum tri_status tri__plan_for_any(struct tri__plan **out, const struct tri_plan_options *options,
+                                  const struct tri_notes *notes, struct tri_error *err)
+{
+    struct tri__plan *p = tri_calloc(1, sizeof *p);
+    if (!p)
+        return tri_fail(err, TRI_NOMEM, "no memory for a plan");
+    p->pub.options = *options;
+    enum tri_status status = open_tables(p, notes, err);
+    if (!status) {
+        p->pub.fleet.device = *tri_devices_at(p->pub.devices, 0); /* formats default as on a card */
+        status = resolve_load(p, err);
+    }
+    if (status) {
+        tri_plan_close(&p->pub);
+        return status;
+    }
+    *out = p;
+    return TRI_OK;
 }
 
 enum tri_status tri__plan_point(struct tri_plan **out, const struct tri_plan_options *options,

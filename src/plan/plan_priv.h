@@ -95,6 +95,9 @@ struct tri__load {
 /* Closed loop of `concurrency` clients, each asking again at once; four rounds, all counted. */
 void tri__loop(const struct tri__clock *clock, const struct tri__load *load, struct tri_speed *out);
 
+/* The profile's band where a published point was measured on this device, else that of a device
+ * left out of the fit (--validate). */
+double tri__band_for(const struct tri_profile *profile, const struct tri_device *device);
 const char *tri__default_engine(const struct tri_device *device);
 
 /* ---- candidates ----------------------------------------------------------------------------- */
@@ -106,6 +109,7 @@ struct tri__plan {
     struct tri_layout asked;          /* tp 0: search */
     int experts_number, dense_number; /* asked, -1 published */
     enum tri_cache_number cache;
+    double band;    /* of the profile, wider for a device no point was measured on */
     bool no_latent; /* no attention whose cache DCP could divide */
 };
 
@@ -127,6 +131,9 @@ struct tri_ledger_ask tri__candidate_ask(const struct tri__plan *plan,
 /* As tri_plan_make, with another engine profile when `profile` is given; no curve, no advice. */
 enum tri_status tri__plan_point(struct tri_plan **out, const struct tri_plan_options *options,
                                 const struct tri_profile *profile, struct tri_error *err);
+/* The question resolved without machines, for --buy. */
+enum tri_status tri__plan_for_any(struct tri__plan **out, const struct tri_plan_options *options,
+                                  const struct tri_notes *notes, struct tri_error *err);
 enum tri_status tri__search(struct tri__plan *plan, const struct tri_fleet *fleet, bool keep,
                             struct tri_candidate *best, struct tri_error *err);
 bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,

@@ -99,7 +99,7 @@ static void add_speed(json_t *to, const struct tri_plan *p, const struct tri_can
     json_object_set_new(to, "little", json_real(s->little));
     json_object_set_new(to, "error_band", json_real(s->band));
     json_object_set_new(to, "profile",
-                        json_pack("{s:s, s:s}", "id", p->profile->id, "basis", p->profile->basis));
+                        json_pack("{s:s, s:s}", "id", p->profile->id, "basis", tri__basis(p) + 2));
 }
 
 static json_t *cost_json(const struct tri_plan *p, const struct tri_candidate *c)
@@ -181,6 +181,23 @@ static json_t *question(const struct tri_plan *p)
                      "draft_tokens", p->draft_tokens, "acceptance", p->acceptance);
 }
 
+static json_t *launch_json(const struct tri_plan *p)
+{
+    static const char *const engines[] = { "vllm", "sglang", "trireme" };
+    bool gpu = p->fleet.device.kind == TRI_DEVICE_GPU;
+    json_t *j = json_object();
+    for (size_t i = 0; i < 3; i++) {
+        struct tri_buf line;
+        if (gpu == (i == 2))
+            continue;
+        tri_buf_init(&line, 1 << 16);
+        tri__launch_line(p, engines[i], &line);
+        json_object_set_new(j, engines[i], json_string(line.data));
+        tri_buf_fini(&line);
+    }
+    return j;
+}
+
 json_t *tri__plan_json(const struct tri_plan *p)
 {
     json_t *j = candidate_json(p, &p->best), *ranks = json_array();
@@ -190,15 +207,19 @@ json_t *tri__plan_json(const struct tri_plan *p)
     json_object_set_new(j, "ranks", ranks);
     json_object_set_new(j, "binding_constraint",
                         json_string(tri_binding_name(p->best.speed.binding)));
+    json_object_set_new(j, "launch", launch_json(p));
+    struct tri_buf words;
+    tri_buf_init(&words, 1 << 16);
+    tri__assumptions_text(p, &words);
+    json_object_set_new(j, "assumed", json_string(words.data ? words.data : ""));
+    tri_buf_fini(&words);
     return lists(p, j);
 }
 
-enum tri_status tri_plan_json(const struct tri_plan *plan, struct tri_buf *out,
-                              struct tri_error *err)
+enum tri_status tri__json_out(json_t *json, struct tri_buf *out, struct tri_error *err)
 {
-    json_t *j = tri__plan_json(plan);
-    char *text = j ? json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
-    json_decref(j);
+    char *text = json ? json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) : NULL;
+    json_decref(json);
     if (!text)
         return tri_fail(err, TRI_NOMEM, "no memory for the JSON report");
     tri_buf_puts(out, text);
@@ -209,4 +230,10 @@ enum tri_status tri_plan_json(const struct tri_plan *plan, struct tri_buf *out,
     return out->failed ? tri_fail(err, out->failed, "the JSON report is over %d bytes",
                                   TRI_PLAN_MAX_REPORT_BYTES)
                        : TRI_OK;
+}
+
+enum tri_status tri_plan_json(const struct tri_plan *plan, struct tri_buf *out,
+                              struct tri_error *err)
+{
+    return tri__json_out(tri__plan_json(plan), out, err);
 }

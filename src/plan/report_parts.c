@@ -11,6 +11,13 @@ const char *tri__grade_title(enum tri_grade grade)
     return titles[grade];
 }
 
+const char *tri__basis(const struct tri_plan *p)
+{
+    if (strcmp(p->profile->basis, "measured"))
+        return ", assumed";
+    return p->best.speed.band > p->profile->band ? ", not measured on this device" : ", measured";
+}
+
 static void ledger_row(struct tri_buf *out, const char *name, uint64_t bytes, const char *note)
 {
     if (bytes)
@@ -139,7 +146,7 @@ void tri__cost_text(const struct tri_plan *p, struct tri_buf *out)
     double own = tri__usd_h(&p->options, d, true), rent = tri__usd_h(&p->options, d, false);
     if (c->grade < TRI_GRADE_GENERATES || (own <= 0 && rent <= 0))
         return;
-    tri_buf_puts(out, "\nCost per million output tokens at this load:");
+    tri_buf_puts(out, "Cost per million output tokens at this load:");
     if (own > 0)
         tri_buf_printf(out, " $%.3g owned ($%.3g a card and hour)", c->usd_per_million_own, own);
     if (rent > 0)
@@ -148,7 +155,7 @@ void tri__cost_text(const struct tri_plan *p, struct tri_buf *out)
     tri_buf_putc(out, '\n');
     if (tri_device_doubts(d, "price") || tri_device_doubts(d, "rent") ||
         tri_device_doubts(d, "own_usd_h"))
-        tri_buf_printf(out, "  prices of %s are doubtful: %s\n", d->name, d->notes);
+        tri_buf_printf(out, "Prices of %s are doubtful: %s\n", d->name, d->notes);
 }
 
 void tri__assumptions_text(const struct tri_plan *p, struct tri_buf *out)
@@ -158,13 +165,12 @@ void tri__assumptions_text(const struct tri_plan *p, struct tri_buf *out)
     char shape[160] = "";
     static const char *const fields[] = { "mem_gib", "bw_gbs", "bf16_tflops", "link_gbs",
                                           "disk_gbs" };
-    tri_buf_printf(
-        out,
-        "\nAssumed: util %.2f, chunk %lld, runtime %.1f + graphs %.1f + collectives %.1f "
-        "GiB (give or take 2), paging x%.4f.",
-        p->options.utilisation > 0 ? p->options.utilisation : q->util,
-        (long long)p->options.chunk_tokens, q->runtime_gib, q->graph_gib, q->collective_gib,
-        q->paging);
+    tri_buf_printf(out,
+                   "util %.2f, chunk %lld, runtime %.1f + graphs %.1f + collectives %.1f "
+                   "GiB (give or take 2), paging x%.4f.",
+                   p->options.utilisation > 0 ? p->options.utilisation : q->util,
+                   (long long)p->options.chunk_tokens, q->runtime_gib, q->graph_gib,
+                   q->collective_gib, q->paging);
     if (p->draft_tokens)
         tri_buf_printf(out,
                        " Speculation yields %.2f tokens a step: short coding prompts; on long "

@@ -116,7 +116,7 @@ static void memory(const struct tri_plan *p, struct tri_report_style s, struct t
     double parts[] = { weights, work, held };
     char tokens[32];
     tri__count(tokens, (double)m->capacity_tokens);
-    tri_buf_printf(out, "\n%sMemory of the fullest card%s", paint(s, BOLD), paint(s, PLAIN));
+    tri_buf_printf(out, "\n%sMemory of the card that decides%s", paint(s, BOLD), paint(s, PLAIN));
     if (c->layout.pp > 1)
         tri_buf_printf(out, " (stage %d of %d, %d layers)", c->full_stage + 1, c->layout.pp,
                        c->layout.stage_layers[c->full_stage]);
@@ -192,10 +192,10 @@ static void speed(const struct tri_plan *p, struct tri_report_style s, struct tr
     tri__count(answer, (double)o->output_tokens);
     tri__ms(step, v->step_ms);
     tri_buf_printf(out,
-                   "\n%sSpeed%s with %lld at once, %s tokens in, %s out (profile %s, %s; band "
+                   "\n%sSpeed%s with %lld at once, %s tokens in, %s out (profile %s%s; band "
                    "%.0f %%)\n",
                    paint(s, BOLD), paint(s, PLAIN), (long long)o->concurrency, in, answer,
-                   p->profile->id, p->profile->basis, v->band * 100);
+                   p->profile->id, tri__basis(p), v->band * 100);
     figure(out, "TTFT", tri__low(v, v->ttft_ms, true), v->ttft_ms, tri__high(v, v->ttft_ms, true),
            true);
     if (v->tpot_ms > 0)
@@ -268,6 +268,63 @@ static void advice(const struct tri_plan *p, struct tri_report_style s, struct t
     }
 }
 
+/* Words of a paragraph in lines of at most `width`, each after `indent` blanks. */
+static void wrapped(struct tri_buf *out, const char *text, int indent, int width)
+{
+    int at = 0;
+    while (*text) {
+        int n = (int)strcspn(text, " \n");
+        if (!at || at + 1 + n > width) {
+            tri_buf_printf(out, "%s%*s", at ? "\n" : "", indent, "");
+            at = indent;
+        } else {
+            tri_buf_putc(out, ' ');
+            at++;
+        }
+        tri_buf_add(out, text, (size_t)n);
+        at += n;
+        text += n + strspn(text + n, " \n");
+    }
+    tri_buf_putc(out, '\n');
+}
+
+static void assumed(const struct tri_plan *p, struct tri_report_style s, struct tri_buf *out)
+{
+    struct tri_buf words;
+    tri_buf_init(&words, 1 << 16);
+    tri_buf_puts(&words, "Assumed: ");
+    tri__assumptions_text(p, &words);
+    tri_buf_putc(out, '\n');
+    if (!words.failed)
+        wrapped(out, words.data, 0, s.width);
+    tri_buf_fini(&words);
+}
+
+static void cost(const struct tri_plan *p, struct tri_report_style s, struct tri_buf *out)
+{
+    struct tri_buf words;
+    tri_buf_init(&words, 1 << 16);
+    tri__cost_text(p, &words);
+    if (words.len_bytes)
+        tri_buf_putc(out, '\n');
+    if (words.len_bytes && !words.failed)
+        wrapped(out, words.data, 0, s.width);
+    tri_buf_fini(&words);
+}
+
+static void launch(const struct tri_plan *p, struct tri_report_style s, struct tri_buf *out)
+{
+    struct tri_buf words;
+    if (p->best.grade < TRI_GRADE_GENERATES)
+        return;
+    tri_buf_puts(out, "\nLaunch (--launch explains each flag, --guide brings it up in stages):\n");
+    tri_buf_init(&words, 1 << 16);
+    tri__launch_line(p, p->options.engine, &words);
+    if (!words.failed)
+        wrapped(out, words.data, 2, s.width);
+    tri_buf_fini(&words);
+}
+
 enum tri_status tri_plan_text(const struct tri_plan *p, struct tri_report_style s,
                               struct tri_buf *out)
 {
@@ -278,8 +335,9 @@ enum tri_status tri_plan_text(const struct tri_plan *p, struct tri_report_style 
     speed(p, s, out);
     tri__layout_text(p, s, out);
     alternatives(p, s, out);
-    tri__cost_text(p, out);
+    cost(p, s, out);
     advice(p, s, out);
-    tri__assumptions_text(p, out);
+    assumed(p, s, out);
+    launch(p, s, out);
     return out->failed;
 }

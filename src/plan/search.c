@@ -6,6 +6,7 @@
 #include "plan/plan_priv.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 
@@ -59,6 +60,11 @@ bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,
     /* fewer cards a request wins unless the larger layout is twice as fast */
     if (ca != cb)
         return ca < cb ? sa * 2 >= sb : sa > sb * 2;
+    /* re-encoding must save cards or double the speed */
+    bool same_a = a->experts_number < 0 && a->dense_number < 0;
+    bool same_b = b->experts_number < 0 && b->dense_number < 0;
+    if (same_a != same_b)
+        return same_a ? sa * 2 >= sb : sa > sb * 2;
     if (sa > sb * 1.005 || sb > sa * 1.005)
         return sa > sb;
     if (a->layout.pp != b->layout.pp)
@@ -79,19 +85,18 @@ static void reject(struct hunt *h, const struct tri_candidate *c)
     r->layout = c->layout;
     r->experts_number = c->experts_number;
     r->dense_number = c->dense_number;
+    r->grade = c->grade;
+    r->weights_bytes = c->stage[c->full_stage].weights_bytes;
     snprintf(r->reason, sizeof r->reason, "%s", c->reason);
 }
 
-/* It works, only others work better: says by how much. */
+/* It works, only others work better. */
 static void reject_slower(struct hunt *h, struct tri_candidate *c)
 {
-    const struct tri_candidate *best = h->best;
     snprintf(c->reason, sizeof c->reason,
-             "%s, but %.0f tokens/s at TPOT %.1f ms on %lld cards a request, against %.0f, %.1f, "
-             "%lld",
+             "%s, but others do better: %.0f tokens/s at TPOT %.1f ms on %lld cards a request",
              tri_grade_name(c->grade), c->speed.tokens_per_s, c->speed.tpot_ms,
-             (long long)cards_of_request(c), best->speed.tokens_per_s, best->speed.tpot_ms,
-             (long long)cards_of_request(best));
+             (long long)cards_of_request(c));
     reject(h, c);
 }
 
@@ -205,6 +210,16 @@ static int eight_bits(const struct hunt *h)
     return h->fleet->device.native_fp8 ? TRI_NUM_FP8 : TRI_NUM_INT8;
 }
 
+static int nearer(const void *a, const void *b)
+{
+    const struct tri_rejected *x = a, *y = b;
+    if (x->grade != y->grade)
+        return x->grade > y->grade ? -1 : 1;
+    if (!x->weights_bytes != !y->weights_bytes)
+        return x->weights_bytes ? -1 : 1;
+    return (x->weights_bytes > y->weights_bytes) - (x->weights_bytes < y->weights_bytes);
+}
+
 static enum tri_status fixed_layout(struct hunt *h, struct tri_error *err)
 {
     struct tri_layout l = h->plan->asked;
@@ -240,6 +255,9 @@ enum tri_status tri__search(struct tri__plan *plan, const struct tri_fleet *flee
             status = tri_fail(err, TRI_ARG, "no layout of %s can be cut for %lld cards",
                               plan->pub.arch->name, (long long)tri_fleet_cards(fleet));
     }
+    if (keep)
+        qsort(plan->pub.rejected, (size_t)plan->pub.rejected_count, sizeof plan->pub.rejected[0],
+              nearer);
     tri_free(h.work);
     return status;
 }

@@ -129,7 +129,7 @@ class Output(unittest.TestCase):
     def test_screen(self):
         text = run("-m", "kimi-k3", "--hw", "4x8xH20-96GB").stdout
         self.assertLess(len(text.splitlines()), 60)
-        self.assertTrue(all(len(line) <= 160 for line in text.splitlines()))
+        self.assertTrue(all(len(line) <= 120 for line in text.splitlines()))
         for word in ("SERVES", "weights", "Layout over", "TTFT", "Alternatives", "Rejected", "$"):
             self.assertIn(word, text)
 
@@ -152,6 +152,120 @@ class Output(unittest.TestCase):
         self.assertIn("--machine", run("--help").stdout)
         self.assertIn("H20-96GB", run("--list", "devices").stdout)
         self.assertIn("kimi-k3", run("--list", "models").stdout)
+
+
+class Reports(unittest.TestCase):
+    K3 = ["-m", "kimi-k3", "--hw", "4x8xH20-96GB", "--input", "8k", "--output", "1k", "-c", "16"]
+
+    def test_launch_names_every_degree(self):
+        text = run(*self.K3, "--layout", "tp8pp4", "--launch").stdout
+        for flag in ("--tensor-parallel-size 8", "--pipeline-parallel-size 4", "--tp-size 8", "--pp-size 4",
+                     "--nnodes 4", "--max-model-len 9216", "--kv-cache-dtype fp8"):
+            self.assertIn(flag, text)
+        text = run("-m", "kimi-k3", "--hw", "16xGB200", "--layout", "tp4dp4ep16", "--launch").stdout
+        for flag in ("--data-parallel-size 4", "--enable-expert-parallel", "--tp-size 16 ", "--ep-size 16"):
+            self.assertIn(flag, text)
+        self.assertIn("trireme serve", run("-m", "kimi-k3", "--hw", "EPYC-9755-2S", "--launch").stdout)
+
+    def test_guide(self):
+        text = run(*self.K3, "--guide").stdout
+        order = [text.index(word) for word in ("without weights", "smallest context", "A short answer",
+                                               "Longer context", "then load", "honest alternatives")]
+        self.assertEqual(order, sorted(order))
+        self.assertIn("48.09 GiB", text)
+        self.assertIn("smaller or distilled", run("-m", "kimi-k3", "--hw", "RTX-4090", "--guide").stdout)
+
+    def test_checklist(self):
+        text = run(*self.K3, "--checklist").stdout
+        for word in ("95.6 GiB", "445 GB/s", "1561 GB", "Acceptance"):
+            self.assertIn(word, text)
+
+    def test_html_is_one_safe_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "r.html")
+            run(*self.K3, "--html", page)
+            with open(page) as f:
+                html = f.read()
+            self.assertIn("Chart.js v", html)
+            self.assertNotRegex(html, r'(src|href)="')
+            self.assertNotIn("/*PLAN*/", html)
+            data = html[html.index("const plan = ") + 13:]
+            plan_json = json.JSONDecoder().raw_decode(data)[0]
+            self.assertEqual(plan_json["layout"]["name"], "TP8 x PP4")
+            self.refuse_markup(folder)
+
+    def refuse_markup(self, folder):
+        """A folder named like a tag must not become one."""
+        evil = os.path.join(folder, "<script>alert(1)<")
+        os.mkdir(evil)
+        with open(os.path.join(evil, "config.json"), "w") as f:
+            json.dump({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+                       "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100,
+                       "max_position_embeddings": 8192}, f)
+        page = os.path.join(folder, "e.html")
+        run("-m", evil, "--hw", "RTX-4090", "--html", page)
+        with open(page) as f:
+            self.assertNotIn("<script>alert", f.read())
+
+    def test_check_vllm(self):
+        result = {"completed": 160, "total_input_tokens": 160 * 8192, "total_output_tokens": 160 * 1024,
+                  "request_throughput": 0.3, "output_throughput": 300.0, "mean_ttft_ms": 11000.0,
+                  "mean_tpot_ms": 60.0, "mean_itl_ms": 60.0, "max_concurrency": 16}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "r.json")
+
+            def check(*more, **changes):
+                with open(path, "w") as f:
+                    json.dump({**result, **changes}, f)
+                return run(*self.K3, *more, "--check", path).stdout
+            self.assertIn("us a layer more than planned", check())
+            self.assertIn("another load", check("-c", "8"))
+            self.assertIn("chunks carry several tokens", check(mean_itl_ms=180.0))
+            self.assertIn("Little's law", check(request_throughput=0.1))
+            p = plan(*self.K3)
+            within = check(mean_ttft_ms=p["ttft_ms"]["value"], mean_tpot_ms=p["tpot_ms"]["value"],
+                           mean_itl_ms=p["tpot_ms"]["value"], output_throughput=p["tokens_per_s"]["value"],
+                           request_throughput=p["tokens_per_s"]["value"] / 1024)
+            self.assertIn("Within the band", within)
+            with open(path, "w") as f:
+                json.dump({"hello": 1}, f)
+            self.assertIn("AIPerf", run(*self.K3, "--check", path, code=1).stderr)
+
+    def test_check_aiperf(self):
+        metric = lambda unit, avg: {"unit": unit, "avg": avg, "p99": avg * 2}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "profile_export_aiperf.json")
+            with open(path, "w") as f:
+                json.dump({"time_to_first_token": metric("ms", 30000), "inter_token_latency": metric("ms", 26),
+                           "output_token_throughput": metric("tokens/sec", 300),
+                           "request_throughput": metric("requests/sec", 0.28),
+                           "input_sequence_length": metric("tokens", 8192),
+                           "output_sequence_length": metric("tokens", 1024),
+                           "input_config": {"loadgen": {"concurrency": 16}}}, f)
+            text = run(*self.K3, "--check", path).stdout
+        self.assertIn("AIPerf result", text)
+        self.assertIn("decode is as planned, the first token is not", text)
+
+    def test_buy(self):
+        offers = json.loads(run("-m", "qwen3-14b", "--buy", "--goal", "tpot<60ms,users>=8", "--json").stdout)
+        costs = [o["usd_per_hour"] for o in offers["offers"] if o["usd_per_hour"] > 0]
+        self.assertGreater(len(costs), 10)
+        self.assertEqual(costs, sorted(costs))
+        self.assertTrue(all(o["tpot_ms"] <= 60 and o["served_concurrency"] >= 8 for o in offers["offers"]))
+        self.assertIn("leave --hw", run("-m", "qwen3-14b", "--buy", "--hw", "8xB300", code=2).stderr)
+
+    def test_validate(self):
+        text = run("--validate").stdout
+        self.assertIn("0 without", text)
+        self.assertIn("left out", text)
+
+    def test_machine(self):
+        shared = os.path.join(os.environ.get("TRIREME_SHARED", ""), "machines", "nccl-topo-xml-04.txt")
+        if not os.path.exists(shared):
+            self.skipTest("SKIP: no captured machines here")
+        p = plan("-m", "llama-3.1-70b", "--machine", shared, "--hw", "MI300X")
+        self.assertEqual(p["asked"]["cards_per_node"], 8)
+        self.assertIn("add --hw", run("-m", "llama-3.1-70b", "--machine", shared, code=2).stderr)
 
 
 class BadInput(unittest.TestCase):
