@@ -53,17 +53,27 @@ static size_t base64_decode(const char *text, size_t count, char *out)
     return bits & ((1u << (2 * pad)) - 1) ? 0 : bytes;
 }
 
+/* The rank that these digits spell; -1 if they are no number of at most seven digits. */
+static int32_t read_rank(const char *digits, size_t count)
+{
+    int32_t rank = 0;
+    if (count < 1 || count > 7)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        if (digits[i] < '0' || digits[i] > '9')
+            return -1;
+        rank = rank * 10 + (digits[i] - '0');
+    }
+    return rank;
+}
+
 /* One line without its newline: bytes to the end of the blob, then filed under the rank. */
 static enum tri_status read_line(struct reader *r, const char *line, size_t count)
 {
     struct tri_tokenizer *tok = r->tok;
     const char *blank = memchr(line, ' ', count);
-    size_t digits = blank ? count - (size_t)(blank - line) - 1 : 0;
-    int32_t rank = 0;
-    for (size_t i = 0; i < digits && digits <= 7; i++)
-        rank = blank[1 + i] >= '0' && blank[1 + i] <= '9' ? rank * 10 + blank[1 + i] - '0'
-                                                          : TRI_VOCAB_MAX_TOKENS * 10;
-    if (digits < 1 || digits > 7 || rank >= TRI_VOCAB_MAX_TOKENS * 10)
+    int32_t rank = blank ? read_rank(blank + 1, count - (size_t)(blank - line) - 1) : -1;
+    if (rank < 0)
         return tri_fail(r->err, TRI_FORMAT, "%s:%zu: not a line of `base64 rank`", r->name,
                         r->line);
     if (rank >= tok->ranks)
