@@ -174,6 +174,10 @@ class Synth(unittest.TestCase):
             done = run("synth", new, "--config", self.config, *args, code=code)
             self.assertIn(want, done.stderr)
             self.assertFalse(new.exists(), args)
+        sets = [word for i in range(65) for word in ("--set", f"vocab_size={320 + i}")]
+        self.assertIn("at most 64", run("synth", new, "--config", self.config, *sets, code=2).stderr)
+        run("synth", new, "--config", self.config, *sets[:128])
+        shutil.rmtree(new)
         huge = ["--layers", 1024, "--set", "intermediate_size=1048576", "--set", "first_k_dense_replace=1024",
                 "--set", "hidden_size=65536"]
         self.assertIn("free there", run("synth", new, "--config", self.config, *huge, code=1).stderr)
