@@ -98,7 +98,9 @@ struct tri_gated_norm_args {
  * ol [T][H][R] written: softmax-weighted sum of latents.
  */
 struct tri_mla_args {
-    const float *ql, *q, *cache;
+    const float *ql, *q;
+    const void *cache;
+    enum tri_dtype cache_dtype; /* F32, BF16 or E4M3 */
     float *ol;
     int64_t tokens, past, heads, nope, rope, rank;
     float scale; /* (nope + rope)^-1/2 */

@@ -118,6 +118,7 @@ static void some_heads(const struct heads_loop *l, const struct tri_run *run, in
     struct tri_mla_args args = { .ql = ql,
                                  .q = q,
                                  .cache = tri_state_mla(run->state, l->layer->state_index),
+                                 .cache_dtype = TRI_DT_F32,
                                  .ol = ol,
                                  .tokens = run->n_tokens,
                                  .past = tri_state_tokens(run->state),

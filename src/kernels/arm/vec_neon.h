@@ -139,6 +139,15 @@ static inline void w16_store_i8(int8_t *p, w16 x, int paired)
     int8x16_t q = vcombine_s8(vmovn_s16(l), vmovn_s16(h));
     vst1q_s8(p, paired ? vqtbl1q_s8(q, vld1q_u8(order)) : q);
 }
+static inline w16 w16_u8(const void *p)
+{
+    uint8x16_t b = vld1q_u8(p);
+    uint16x8_t l = vmovl_u8(vget_low_u8(b)), h = vmovl_u8(vget_high_u8(b));
+    return (w16){ vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(l))),
+                  vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(l))),
+                  vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(h))),
+                  vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(h))) };
+}
 static inline w16 w16_set(int32_t x)
 {
     int32x4_t q = vdupq_n_s32(x);

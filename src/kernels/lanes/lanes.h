@@ -6,7 +6,11 @@
 #define TRI_KERNELS_LANES_H
 
 #include "kernels/kernels_priv.h"
+#include "kernels/lanes/kda_lanes.h"
 #include "kernels/lanes/matmul_lanes.h"
+#include "kernels/lanes/mla_lanes.h"
+#include "kernels/lanes/moe_lanes.h"
+#include "kernels/lanes/norm_lanes.h"
 #include "kernels/lanes/quantise_lanes.h"
 
 #if defined(TRI_LANES)

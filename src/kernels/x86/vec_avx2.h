@@ -132,6 +132,11 @@ static inline void w16_store_i8(int8_t *p, w16 x, int paired)
     __m128i q = _mm_packs_epi16(l, h);
     _mm_storeu_si128((void *)p, paired ? _mm_shuffle_epi8(q, order) : q);
 }
+static inline w16 w16_u8(const void *p)
+{
+    __m128i b = _mm_loadu_si128(p);
+    return (w16){ _mm256_cvtepu8_epi32(b), _mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)) };
+}
 static inline w16 w16_set(int32_t x)
 {
     return (w16){ _mm256_set1_epi32(x), _mm256_set1_epi32(x) };
