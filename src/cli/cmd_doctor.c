@@ -8,19 +8,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/json.h"
 #include "base/mem.h"
 #include "doctor/doctor.h"
 
 enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3 };
-enum { KEY_ROOT = 0x100, KEY_JSON, KEY_HTML, KEY_STEPS, KEY_MEASURE, KEY_MEASURE_DIR };
+enum {
+    KEY_ROOT = 0x100,
+    KEY_JSON,
+    KEY_HTML,
+    KEY_STEPS,
+    KEY_MEASURE,
+    KEY_MEASURE_DIR,
+    KEY_GATHER,
+    KEY_WATCH,
+    KEY_COUNT
+};
 enum { MAX_INPUTS = TRI_DOCTOR_MAX_FILES };
 
 struct doctor_args {
     const char *file[MAX_INPUTS];
     size_t files;
     struct tri_doctor_options options;
-    const char *html;
+    const char *html, *gather;
+    double watch_seconds; /* 0: not watching */
+    long watch_count;     /* 0: until interrupted */
     bool json, verbose, steps, live;
 };
 
@@ -36,6 +49,14 @@ static const struct argp_option options[] = {
       0 },
     { "measure-dir", KEY_MEASURE_DIR, "DIR", 0,
       "Folder on the drive to measure (default: TMPDIR or .)", 0 },
+    { "gather", KEY_GATHER, "OUT.tar", 0,
+      "Capture this machine (or --root) for somebody else: no names, "
+      "serials or addresses",
+      1 },
+    { "watch", KEY_WATCH, "SECONDS", OPTION_ARG_OPTIONAL,
+      "Repeat while a job runs and tell what changes (default: every 5 s)", 2 },
+    { "count", KEY_COUNT, "N", 0, "With --watch: stop after N readings (default: when interrupted)",
+      2 },
     { 0 }
 };
 
@@ -69,10 +90,32 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_MEASURE_DIR:
         a->options.measure_dir = arg;
         return 0;
+    case KEY_GATHER:
+        a->gather = arg;
+        return 0;
+    case KEY_WATCH: {
+        char *end = NULL;
+        a->watch_seconds = arg ? strtod(arg, &end) : 5;
+        if ((arg && *end) || !(a->watch_seconds >= 0.1 && a->watch_seconds <= 86400))
+            argp_error(state, "--watch takes 0.1 to 86400 seconds");
+        return 0;
+    }
+    case KEY_COUNT: {
+        char *end = NULL;
+        a->watch_count = strtol(arg, &end, 10);
+        if (*end || a->watch_count < 1)
+            argp_error(state, "--count takes a number from 1");
+        return 0;
+    }
     case ARGP_KEY_ARG:
         if (a->files == MAX_INPUTS)
             argp_error(state, "at most %d files", MAX_INPUTS);
         a->file[a->files++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if ((a->watch_seconds > 0 || a->gather) && a->files)
+            argp_error(state, "'%s': --watch and --gather take no file (write --watch=SECONDS)",
+                       a->file[0]);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -93,7 +136,9 @@ static const struct argp doctor_argp = {
     "  trireme doctor\n"
     "  trireme doctor --measure --verbose\n"
     "  nvidia-smi topo -m | trireme doctor -\n"
-    "  trireme doctor topo.txt lspci.txt nccl.log --json",
+    "  trireme doctor topo.txt lspci.txt nccl.log --json\n"
+    "  trireme doctor --gather box.tar       # then anywhere: trireme doctor box.tar\n"
+    "  trireme doctor --watch=5 --count 60   # while a job runs",
     NULL,
     NULL,
     NULL
@@ -165,31 +210,86 @@ static enum tri_status report(const struct tri_doctor *d, const struct doctor_ar
     return status;
 }
 
+static enum tri_status gather(const struct doctor_args *a, struct tri_error *err)
+{
+    struct tri_buf out;
+    tri_buf_init(&out, TRI_DOCTOR_MAX_REPORT_BYTES);
+    enum tri_status status = tri_doctor_gather(a->options.root, &out, err);
+    if (status == TRI_OK)
+        status = write_file(a->gather, &out, err);
+    if (status == TRI_OK)
+        printf("%s: %zu bytes; read it anywhere with: trireme doctor %s\n", a->gather,
+               out.len_bytes, a->gather);
+    tri_buf_fini(&out);
+    return status;
+}
+
+/* Differences between readings until the count is reached; the worst decides the exit code. */
+static enum tri_status watch(const struct doctor_args *a, enum tri_severity *worst,
+                             struct tri_error *err)
+{
+    struct tri_snapshot *before = NULL, *now = NULL;
+    struct tri_buf out;
+    struct timespec pause = { (time_t)a->watch_seconds,
+                              (long)((a->watch_seconds - (double)(time_t)a->watch_seconds) * 1e9) };
+    enum tri_status status = tri_doctor_snapshot(&before, a->options.root, err);
+    tri_buf_init(&out, TRI_DOCTOR_MAX_REPORT_BYTES);
+    if (status == TRI_OK)
+        printf("watching every %g s\n", a->watch_seconds);
+    for (long i = 0; status == TRI_OK && (!a->watch_count || i < a->watch_count); i++) {
+        fflush(stdout);
+        nanosleep(&pause, NULL);
+        status = tri_doctor_snapshot(&now, a->options.root, err);
+        if (status)
+            break;
+        tri_buf_clear(&out);
+        enum tri_severity v = tri_doctor_write_changes(before, now, a->watch_seconds, &out);
+        *worst = v > *worst ? v : *worst;
+        if (out.len_bytes)
+            printf("%.0f s\n%s", (double)(i + 1) * a->watch_seconds, out.data);
+        tri_doctor_snapshot_close(before);
+        before = now;
+    }
+    tri_doctor_snapshot_close(before);
+    tri_buf_fini(&out);
+    return status;
+}
+
+static int code_of(enum tri_severity v)
+{
+    return v == TRI_SEVERITY_FAIL ? EXIT_FAIL : v == TRI_SEVERITY_WARN ? EXIT_WARN : TRI_EXIT_OK;
+}
+
+static enum tri_status examine(const struct doctor_args *a, enum tri_severity *verdict,
+                               struct tri_error *err)
+{
+    struct tri_doctor *d = NULL;
+    enum tri_status status = tri_doctor_open(&d, err);
+    if (status == TRI_OK)
+        status = read_inputs(d, a, err);
+    if (status == TRI_OK)
+        status = report(d, a, err);
+    if (status == TRI_OK)
+        *verdict = tri_doctor_verdict(d);
+    tri_doctor_close(d);
+    return status;
+}
+
 int tri_cmd_doctor(int argc, char **argv)
 {
     struct doctor_args *a = tri_calloc(1, sizeof *a);
-    struct tri_doctor *d = NULL;
     struct tri_error err = { 0 };
-    int code = EXIT_DOCTOR_USAGE;
+    enum tri_severity verdict = TRI_SEVERITY_OK;
     if (!a)
-        return code;
+        return EXIT_DOCTOR_USAGE;
     a->options = tri_doctor_options_default();
     argp_err_exit_status = EXIT_DOCTOR_USAGE;
     argp_parse(&doctor_argp, argc, argv, 0, NULL, a);
-    enum tri_status status = tri_doctor_open(&d, &err);
-    if (status == TRI_OK)
-        status = read_inputs(d, a, &err);
-    if (status == TRI_OK)
-        status = report(d, a, &err);
-    if (status) {
-        tri_cli_fail(&err);
-    } else {
-        enum tri_severity v = tri_doctor_verdict(d);
-        code = v == TRI_SEVERITY_FAIL   ? EXIT_FAIL
-               : v == TRI_SEVERITY_WARN ? EXIT_WARN
-                                        : TRI_EXIT_OK;
-    }
-    tri_doctor_close(d);
+    enum tri_status status = a->gather              ? gather(a, &err)
+                             : a->watch_seconds > 0 ? watch(a, &verdict, &err)
+                                                    : examine(a, &verdict, &err);
     tri_free(a);
-    return code;
+    if (status)
+        tri_cli_fail(&err);
+    return status ? EXIT_DOCTOR_USAGE : code_of(verdict);
 }

@@ -189,18 +189,24 @@ static enum tri_status on_member(void *arg, const struct tri_tar_member *member,
                                  struct tri_error *err)
 {
     struct tri_doctor *d = arg;
-    const char *root = strstr(member->name, "root/");
+    const char *part = member->link[0] ? "links/" : "root/";
+    const char *root = strstr(member->name, part);
     bool below = root && (root == member->name || root[-1] == '/');
-    if (!below)
-        return member->link[0]
-                   ? TRI_OK
-                   : tri_doctor_read_bytes(d, member->name, member->data, member->bytes, err);
+    if (!below) {
+        size_t before = d->machines.count;
+        enum tri_status status = TRI_OK;
+        if (!member->link[0])
+            status = tri_doctor_read_bytes(d, member->name, member->data, member->bytes, err);
+        if (status == TRI_OK && d->machines.count > before && strstr(member->name, "hwloc.xml"))
+            d->machines.list[before]->described = false; /* our own export: live, not a sketch */
+        return status;
+    }
     if (!d->machines.files) {
         enum tri_status status = tri_tree_open_memory(&d->machines.files, err);
         if (status)
             return status;
     }
-    struct tri_tree_file file = { .path = root + 4,
+    struct tri_tree_file file = { .path = root + strlen(part) - 1,
                                   .data = member->link[0] ? member->link : member->data,
                                   .bytes = member->link[0] ? strlen(member->link) : member->bytes,
                                   .link = member->link[0] != 0,

@@ -111,4 +111,26 @@ void tri_doctor_write_json(const struct tri_doctor *doctor, struct tri_buf *out)
 void tri_doctor_write_html(const struct tri_doctor *doctor, struct tri_buf *out);
 void tri_doctor_write_steps(const struct tri_doctor *doctor, struct tri_buf *out);
 
+/*
+ * Captures everything that would be read here (or below `root`) as a tar into `out`, without host
+ * and user names, addresses, serial numbers. Runs the vendors' tools when root is "/".
+ */
+TRI_MUST_CHECK enum tri_status tri_doctor_gather(const char *root, struct tri_buf *out,
+                                                 struct tri_error *err);
+
+/* What may change while a job runs: links, throttling, swapping, page faults, stolen time. */
+struct tri_snapshot;
+
+/* Takes a snapshot below `root`, with nvidia-smi's word on clocks when root is "/". */
+TRI_MUST_CHECK enum tri_status tri_doctor_snapshot(struct tri_snapshot **out, const char *root,
+                                                   struct tri_error *err);
+void tri_doctor_snapshot_close(struct tri_snapshot *snapshot); /* NULL is fine */
+/*
+ * Appends one line for each thing that changed from `before` to `now`, `seconds` later. Returns the
+ * severity of the worst change (OK: nothing, or only links that woke up).
+ */
+enum tri_severity tri_doctor_write_changes(const struct tri_snapshot *before,
+                                           const struct tri_snapshot *now, double seconds,
+                                           struct tri_buf *out);
+
 #endif

@@ -129,6 +129,9 @@ void tri__doctor_cite_fact(struct tri_doctor *d, struct tri_finding *f, const st
     char text[256] = "";
     if (d->root && name[0] == '/')
         tri_tree_read(d->root, name, text, sizeof text);
+    else if (d->machines.files && tri_text_begins(name, "root/")) /* of a gathered tar */
+        tri_tree_read(d->machines.files, name + 4, text, sizeof text);
+    text[strcspn(text, "\n")] = 0;
     cite(f, name, source.line, text);
 }
 

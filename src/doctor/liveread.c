@@ -9,39 +9,22 @@
 #include "base/mem.h"
 #include "doctor/doctor_priv.h"
 #include "doctor/measure.h"
-#include "os/spawn.h"
+#include "doctor/tools.h"
 
-enum { TOOL_BYTES = 4 << 20, ENVIRON_BYTES = 1 << 20 };
-
-static const struct {
-    const char *name, *argv[6];
-} tools[] = {
-    { "nvidia-smi topo -m", { "nvidia-smi", "topo", "-m" } },
-    { "nvidia-smi -q", { "nvidia-smi", "-q" } },
-    { "nvidia-smi topo -p2p r", { "nvidia-smi", "topo", "-p2p", "r" } },
-    { "nvidia-smi nvlink -s", { "nvidia-smi", "nvlink", "-s" } },
-    { "rocm-smi --showtopo", { "rocm-smi", "--showtopo" } },
-    { "amd-smi topology", { "amd-smi", "topology" } },
-    { "dmesg", { "dmesg" } },
-};
-
-enum { TOOLS = sizeof tools / sizeof tools[0] };
+enum { ENVIRON_BYTES = 1 << 20 };
 
 static enum tri_status run_tools(struct tri_doctor *d, unsigned limit_ms, struct tri_error *err)
 {
-    struct tri_spawn s[TOOLS];
+    struct tri__tool_output tool[TRI__TOOLS];
     enum tri_status status = TRI_OK;
-    for (size_t i = 0; i < TOOLS; i++)
-        s[i] = (struct tri_spawn){ .argv = tools[i].argv, .max_bytes = TOOL_BYTES };
-    tri_spawn_all(s, TOOLS, limit_ms);
-    for (size_t i = 0; i < TOOLS; i++) {
-        bool useful = s[i].started && s[i].out.len_bytes && (s[i].exit_code == 0 || s[i].timed_out);
-        if (s[i].timed_out)
-            tri__doctor_cut(d, "%s did not end in time", tools[i].name);
-        if (useful && status == TRI_OK)
-            status =
-                tri_doctor_read_bytes(d, tools[i].name, s[i].out.data, s[i].out.len_bytes, err);
-        tri_buf_fini(&s[i].out);
+    tri__doctor_run_tools(tool, limit_ms);
+    for (size_t i = 0; i < TRI__TOOLS; i++) {
+        if (tool[i].timed_out)
+            tri__doctor_cut(d, "%s did not end in time", tool[i].name);
+        if (tool[i].useful && status == TRI_OK)
+            status = tri_doctor_read_bytes(d, tool[i].name, tool[i].out.data, tool[i].out.len_bytes,
+                                           err);
+        tri_buf_fini(&tool[i].out);
     }
     return status;
 }

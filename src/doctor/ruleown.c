@@ -80,7 +80,7 @@ static void judge_drives(struct tri_doctor *d, const struct tri_machine *m)
             d, "host_drive",
             r->rotational == 1 && !m->cpu.hypervisor ? TRI_SEVERITY_INFO : TRI_SEVERITY_OK,
             "drive %s%s%s: %.0f GiB%s", r->name, r->model[0] ? " " : "", r->model,
-            (double)r->bytes / gib, r->rotational == 1 ? ", rotating or unknown to be flash" : "");
+            (double)r->bytes / gib, r->rotational == 1 ? ", said to rotate" : "");
         tri__doctor_cite_fact(d, f, m, r->source);
         if (link > 0)
             tri__doctor_cost(d, f, link, 0);

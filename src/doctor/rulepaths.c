@@ -16,10 +16,11 @@ struct tally {
 
 static struct tally count_pairs(const struct tri_machine *m)
 {
-    struct tally t = {
-        .least = 1000, .first_host.file = -1, .first_sys.file = -1, .first_nv.file = -1,
-        .first_switched.file = -1
-    };
+    struct tally t = { .least = 1000,
+                       .first_host.file = -1,
+                       .first_sys.file = -1,
+                       .first_nv.file = -1,
+                       .first_switched.file = -1 };
     for (size_t a = 0; a < m->gpus; a++) {
         for (size_t b = a + 1; b < m->gpus; b++) {
             const struct tri_pair *p = tri_machine_pair(m, a, b);

@@ -90,7 +90,9 @@ static int open_below(const struct tri_tree *t, const char *path, int flags)
     const char *relative = path + strspn(path, "/");
     if (!*relative)
         relative = ".";
-    flags |= O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    flags |= O_CLOEXEC;
+    if (!(flags & O_PATH)) /* openat2 refuses them beside O_PATH */
+        flags |= O_NONBLOCK | O_NOCTTY;
     struct open_how how = { .flags = (uint64_t)flags, .resolve = RESOLVE_IN_ROOT };
     if (t->live)
         return openat(t->fd, relative, flags);
