@@ -28,7 +28,7 @@ take() { # a file of /proc or /sys
 
 link() { # of a device's path only the last two bus ids
     target=$(readlink "$1" 2>/dev/null) || return 0
-    ids=$(printf '%s\n' "$target" | grep -oE '/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]' | tail -2 | tr -d '\n')
+    ids=$(printf '%s\n' "$target" | grep -oE '/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]' | tail -2 | tr -d '\n' | cut -c2-)
     [ -n "$ids" ] || return 0
     mkdir -p "$work/links$(dirname "$1")"
     ln -s "$ids" "$work/links$1"

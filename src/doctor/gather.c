@@ -96,7 +96,8 @@ static void take_link(struct gather *g, const char *path)
     }
     for (int i = 0; i < 2; i++)
         if (last[i])
-            snprintf(two + strlen(two), sizeof two - strlen(two), "/%.12s", last[i]);
+            snprintf(two + strlen(two), sizeof two - strlen(two), "%s%.12s", two[0] ? "/" : "",
+                     last[i]);
     snprintf(name, sizeof name, "links%s", path); /* apart: the same path is a folder below root/ */
     if (two[0])
         add(g, name, "", 0, two);
@@ -131,10 +132,10 @@ static void take_device(void *arg, const char *id)
     if (tri_tree_link(g->tree, path, link, sizeof link)) {
         const char *group = strrchr(link, '/');
         char target[64];
-        snprintf(target, sizeof target, "/%.40s", group ? group + 1 : link);
+        snprintf(target, sizeof target, "%.40s", group ? group + 1 : link);
         snprintf(name, sizeof name, "links%s", path);
         add(g, name, "", 0, target);
-        snprintf(path, sizeof path, "/sys/kernel/iommu_groups%s/type", target);
+        snprintf(path, sizeof path, "/sys/kernel/iommu_groups/%s/type", target);
         take(g, path);
     }
 }
