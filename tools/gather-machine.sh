@@ -5,8 +5,10 @@
 # out here). Host and user names, addresses, UUIDs and serial numbers are taken out.
 set -u
 out=${1:?usage: gather-machine.sh OUT.tar}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+case $out in /*) ;; *) out=$PWD/$out ;; esac
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
 host=$(uname -n)
 user=${USER:-}
 
@@ -22,24 +24,24 @@ clean() {
 
 take() { # a file of /proc or /sys
     [ -r "$1" ] || return 0
-    mkdir -p "$work/root$(dirname "$1")"
-    clean <"$1" >"$work/root$1" 2>/dev/null || :
+    mkdir -p "root$(dirname "$1")"
+    clean <"$1" >"root$1" 2>/dev/null || :
 }
 
 link() { # of a device's path only the last two bus ids
     target=$(readlink "$1" 2>/dev/null) || return 0
     ids=$(printf '%s\n' "$target" | grep -oE '/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]' | tail -2 | tr -d '\n' | cut -c2-)
     [ -n "$ids" ] || return 0
-    mkdir -p "$work/links$(dirname "$1")"
-    ln -s "$ids" "$work/links$1"
+    mkdir -p "links$(dirname "$1")"
+    ln -s "$ids" "links$1"
 }
 
 tool() { # NAME COMMAND...
     name=$1
     shift
     command -v "$1" >/dev/null 2>&1 || return 0
-    mkdir -p "$work/tools"
-    timeout 20 "$@" 2>/dev/null | clean >"$work/tools/$name"
+    mkdir -p tools
+    timeout 20 "$@" 2>/dev/null | clean >"tools/$name"
 }
 
 tool nvidia-smi-topo-m.txt nvidia-smi topo -m
@@ -50,9 +52,9 @@ tool rocm-smi.txt rocm-smi --showtopo
 tool amd-smi.txt amd-smi topology
 tool lspci.txt lspci -vvv
 if command -v dmesg >/dev/null 2>&1; then
-    mkdir -p "$work/tools"
+    mkdir -p tools
     dmesg 2>/dev/null | grep -E 'available PCIe bandwidth|NVRM: Xid|AER:|PCIe Bus Error|DMAR|AMD-Vi|iommu|Out of memory' |
-        clean >"$work/tools/dmesg.txt"
+        clean >tools/dmesg.txt
 fi
 
 for f in /proc/cpuinfo /proc/meminfo /proc/loadavg /proc/self/limits /proc/sys/kernel/numa_balancing \
@@ -61,11 +63,11 @@ for f in /proc/cpuinfo /proc/meminfo /proc/loadavg /proc/self/limits /proc/sys/k
     /sys/fs/cgroup/cpu.max; do
     take "$f"
 done
-mkdir -p "$work/root/proc"
-grep -E ' /dev/shm | hugetlbfs ' /proc/mounts >"$work/root/proc/mounts" 2>/dev/null
-grep '^cpu ' /proc/stat >"$work/root/proc/stat" 2>/dev/null
+mkdir -p root/proc
+grep -E ' /dev/shm | hugetlbfs ' /proc/mounts >root/proc/mounts 2>/dev/null
+grep '^cpu ' /proc/stat >root/proc/stat 2>/dev/null
 printf 'BOOT_IMAGE= %s\n' "$(tr ' ' '\n' </proc/cmdline | grep -E '^(iommu|intel_iommu|amd_iommu|pci|huge|default_huge|transparent_huge|isolcpus|nohz|numa|nvidia|mitigations|intel_pstate|amd_pstate)' | tr '\n' ' ')" \
-    >"$work/root/proc/cmdline"
+    >root/proc/cmdline
 for d in /sys/bus/pci/devices/*; do
     [ -e "$d" ] || continue
     link "$d"
@@ -94,4 +96,4 @@ for d in /sys/block/*; do
     link "$d"
     for f in size queue/rotational device/model; do take "$d/$f"; done
 done
-(cd "$work" && tar -cf - --format=ustar --owner=0 --group=0 ./*) >"$out" && echo "$out written; read it with: trireme doctor $out"
+tar -cf - --format=ustar --owner=0 --group=0 ./* >"$out" && echo "$out written; read it with: trireme doctor $out"
