@@ -13,6 +13,7 @@ enum {
     KEY_DECODE,
     KEY_BATCH,
     KEY_DEPTH,
+    KEY_FILL,
     KEY_REPS,
     KEY_READ,
     KEY_NO_LIMITS,
@@ -25,6 +26,7 @@ static const struct argp_option options[] = {
       0 },
     { "batch", KEY_BATCH, "LIST", 0, "Sequences decoded together (default 1)", 0 },
     { "depth", KEY_DEPTH, "LIST", 0, "Tokens a sequence holds already (default 0)", 0 },
+    { "fill", KEY_FILL, 0, 0, "Depths are filled with random numbers instead of a prefill", 0 },
     { "reps", KEY_REPS, "N", 0, "Counted repetitions of each row (default 5)", 0 },
     { "read", KEY_READ, "SIZE", 0, "Bytes of the read test (default 1G)", 0 },
     { "no-limits", KEY_NO_LIMITS, 0, 0, "Do not measure the machine beside the model", 0 },
@@ -71,6 +73,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_DEPTH:
         parse_list(&a->depth, "depth", arg, 0, state);
+        return 0;
+    case KEY_FILL:
+        a->fill = true;
         return 0;
     case KEY_REPS:
         if (!tri_parse_int(arg, 1, SPEED_MAX_REPS, &a->reps))

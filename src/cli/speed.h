@@ -22,6 +22,7 @@ struct speed_args {
     int64_t decode_tokens; /* steps of one repetition; 0: no decode rows */
     int64_t reps;
     uint64_t read_bytes;
+    bool fill; /* depths are random numbers, not prefilled */
     bool no_limits, json;
 };
 

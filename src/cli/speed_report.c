@@ -55,7 +55,7 @@ static void print_cost(const struct speed_report *r)
            speed_step_bytes(c, &one) * 1e-6, c->trunk_bytes * 1e-6, one.distinct,
            one.distinct * c->expert_bytes * 1e-6, (c->state_bytes + c->mla_bytes) * 1e-6,
            speed_step_ops(c, &one) * 1e-6);
-    printf("         (ledger: trunk %.2f MB without the scales of groups)\n",
+    printf("         (the ledger has trunk %.2f MB: lm_head as published, no scales of groups)\n",
            c->ledger_trunk_bytes * 1e-6);
 }
 

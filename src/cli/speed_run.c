@@ -192,7 +192,11 @@ static enum tri_status measure_depth(struct run *r, int64_t depth, struct tri_er
 {
     const struct speed_args *a = r->a;
     tri_state_clear(r->base);
-    enum tri_status st = depth ? prefill(r, r->base, depth, false, false, err) : TRI_OK;
+    enum tri_status st = TRI_OK;
+    if (depth && a->fill)
+        st = tri_state_fill(r->base, depth, 1, err);
+    else if (depth)
+        st = prefill(r, r->base, depth, false, false, err);
     for (int i = 0; i < a->prefill.n && !st; i++)
         st = measure_row(
             r, (struct speed_row){ .tokens = a->prefill.v[i], .batch = 1, .depth = depth }, err);

@@ -39,6 +39,11 @@ void tri_state_clear(struct tri_state *state);               /* back to an empty
 TRI_MUST_CHECK enum tri_status tri_state_copy(struct tri_state *dst, const struct tri_state *src,
                                               struct tri_error *err);
 
+/* Only for measuring and tests: a state of `tokens` tokens that nobody ever said, random numbers of
+ * plausible size, the same for the same seed. TRI_LIMIT if they do not fit. */
+TRI_MUST_CHECK enum tri_status tri_state_fill(struct tri_state *state, int64_t tokens,
+                                              uint64_t seed, struct tri_error *err);
+
 /*
  * Writes the state to a file (temporary file, fsync, rename; mode 0600) and reads it back. The
  * token ids that led to the state travel with it, so that a conversation can be continued;

@@ -140,6 +140,11 @@ class Speed(unittest.TestCase):
         self.assertTrue(got["peaks"] and all(p["operations_per_s"] > 1e8 for p in got["peaks"]))
         self.assertGreater(got["read_bytes_per_s"], 1e8)
 
+    def test_filled_depth(self):
+        one, deep = self.measure("--prefill", 0, "--decode", 2, "--depth", "0,900", "--fill")["rows"]
+        row = MLA_LAYERS * 4 * (C["kv_lora_rank"] + C["qk_rope_head_dim"])
+        self.assertAlmostEqual(deep["bytes"] - one["bytes"], 2 * 900 * row, delta=1)
+
     def test_text(self):
         out = run("speed", self.model, "--read", "4M", "--reps", 1, "--prefill", 8, "--decode", 1).stdout
         self.assertTrue(re.search(r"^prefill 8 .* % of ", out, re.M), out)
