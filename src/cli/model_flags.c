@@ -23,7 +23,8 @@ enum {
     KEY_POLICY,
     KEY_IO,
     KEY_PAGE_CACHE,
-    KEY_DEPTH
+    KEY_DEPTH,
+    KEY_NOTHING
 };
 
 static const struct argp_option flag_options[] = {
@@ -46,6 +47,8 @@ static const struct argp_option flag_options[] = {
     { "page-cache", KEY_PAGE_CACHE, "YES|NO", 0,
       "Read experts through the page cache (default: only when they all fit)", 11 },
     { "io-depth", KEY_DEPTH, "N", 0, "Reads in flight (default 16)", 11 },
+    { "keep-nothing", KEY_NOTHING, 0, 0,
+      "Keep no statistics of experts in MODEL/.trireme for later runs", 11 },
     { 0 }
 };
 
@@ -195,6 +198,9 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
     case KEY_DEPTH:
         parse_int_flag(state, "io-depth", arg, TRI_AIO_MAX_DEPTH, &n);
         o->queue_depth = (int)n;
+        return 0;
+    case KEY_NOTHING:
+        o->keep_nothing = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

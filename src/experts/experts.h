@@ -39,8 +39,12 @@ struct tri_experts_options {
     enum tri_expert_policy policy;
     enum tri_expert_io io; /* AUTO: direct for records of 256 KiB or more that do not all fit */
     enum tri_aio_engine engine;
-    int depth;           /* 0: TRI_EXPERTS_DEPTH */
-    int timeout_ms;      /* 0: TRI_EXPERTS_TIMEOUT_MS */
+    int depth;      /* 0: TRI_EXPERTS_DEPTH */
+    int timeout_ms; /* 0: TRI_EXPERTS_TIMEOUT_MS */
+    /* Statistics are kept in <keep_folder>/.trireme across runs; NULL: nowhere. Only CYCLE uses
+     * them, and only when not all experts are resident. */
+    const char *keep_folder;
+    struct tri_notes notes;
     struct tri_aio *aio; /* tests: a queue of their own, taken over; NULL: opened by engine */
     struct tri_progress progress;
 };
@@ -83,9 +87,9 @@ TRI_MUST_CHECK enum tri_status tri_experts_next(struct tri_experts *store, int64
 /* Counters since opening, loading left out. A hit is an expert that was in RAM from an earlier use:
  * what a prefetch brought counts apart. */
 struct tri_experts_stats {
-    uint64_t slots, slot_bytes, records; /* records: experts in the range */
-    const char *engine;                  /* "io_uring", "threads" */
-    bool direct, all_resident;
+    uint64_t slots, slot_bytes, records;    /* records: experts in the range */
+    const char *engine;                     /* "io_uring", "threads" */
+    bool direct, all_resident, heats_found; /* heats_found: of an earlier run */
     uint64_t rounds, wanted, reuse_hits, prefetch_hits, wasted_prefetches, misses, evictions;
     uint64_t read_bytes; /* what the drive delivered, alignment included */
     uint64_t wait_ns;    /* the forward pass stood still for the drive */

@@ -180,7 +180,11 @@ static enum tri_status open_parts(struct tri_experts *s, const struct tri_spec *
     if (!s->all_resident)
         tri_aio_register(s->aio, s->slots_base, s->slots_bytes, s->slot_bytes);
     tri__policy_init(s);
-    return s->all_resident ? preload(s, &o->progress, err) : TRI_OK;
+    if (s->all_resident)
+        return preload(s, &o->progress, err);
+    if (s->policy == TRI_EXPERTS_CYCLE)
+        tri__keep_open(s, o->keep_folder, &o->notes);
+    return TRI_OK;
 }
 
 enum tri_status tri_experts_open(struct tri_experts **out, const struct tri_checkpoint *ckpt,
@@ -201,6 +205,7 @@ enum tri_status tri_experts_open(struct tri_experts **out, const struct tri_chec
                                .width = tri_spec_expert_width(spec),
                                .inter = spec->moe_inter,
                                .policy = options->policy,
+                               .keep_lock = -1,
                                .timeout_ms = options->timeout_ms ? options->timeout_ms
                                                                  : TRI_EXPERTS_TIMEOUT_MS,
                                .round.row = INT64_MAX };
@@ -216,6 +221,7 @@ void tri_experts_close(struct tri_experts *store)
 {
     if (!store)
         return;
+    tri__keep_close(store);
     tri_aio_close(store->aio); /* before the slots: a drive may still be writing to them */
     tri__experts_close_files(store);
     tri_budget_free(store->budget, TRI_MEM_EXPERTS, store->slots_base, store->slots_bytes);

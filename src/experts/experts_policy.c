@@ -10,7 +10,7 @@ void tri__policy_init(struct tri_experts *s)
 }
 
 /* Uses counted with age: between 0 and 1 for the decayed kind, a plain count for LFU. */
-static float heat_now(const struct tri_experts *s, const struct tri__record *r)
+float tri__policy_heat(const struct tri_experts *s, const struct tri__record *r)
 {
     uint32_t age = s->step - r->heat_step;
     return r->heat * (age < 256 ? s->decay[age] : s->decay[255]);
@@ -19,7 +19,7 @@ static float heat_now(const struct tri_experts *s, const struct tri__record *r)
 void tri__policy_touch(struct tri_experts *s, struct tri__record *r)
 {
     float gain = s->policy == TRI_EXPERTS_LFU ? 1 : 1 - s->decay[1];
-    r->heat = heat_now(s, r) + gain;
+    r->heat = tri__policy_heat(s, r) + gain;
     r->heat_step = s->step;
     r->last_round = s->round_no;
 }
@@ -31,7 +31,7 @@ void tri__policy_touch(struct tri_experts *s, struct tri__record *r)
 static double keep_away(const struct tri_experts *s, int64_t record)
 {
     const struct tri__record *r = &s->record[record];
-    double heat = (double)heat_now(s, r);
+    double heat = (double)tri__policy_heat(s, r);
     if (s->policy == TRI_EXPERTS_LRU)
         return -(double)r->last_round;
     if (s->policy == TRI_EXPERTS_LFU)

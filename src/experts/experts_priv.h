@@ -71,14 +71,22 @@ struct tri_experts {
     float decay[256]; /* heat left after so many steps */
     struct tri_experts_stats stats;
     uint64_t busy_since_ns; /* a read is in flight since; 0: none */
+    char keep_folder[4000]; /* <model>/.trireme */
+    int keep_lock;          /* held for writing; -1: nothing is kept */
 };
 
 /* experts_policy.c */
 void tri__policy_init(struct tri_experts *s);
 /* Notes that the round wants this record. */
 void tri__policy_touch(struct tri_experts *s, struct tri__record *r);
+/* Decayed uses as of now. */
+float tri__policy_heat(const struct tri_experts *s, const struct tri__record *r);
 /* The slot to give up, or -1 when all are pinned or being read. */
 int64_t tri__policy_victim(const struct tri_experts *s);
+
+/* experts_keep.c: statistics of earlier runs, and for later ones. */
+void tri__keep_open(struct tri_experts *s, const char *folder, const struct tri_notes *notes);
+void tri__keep_close(struct tri_experts *s);
 
 /* experts_read.c: starts reading a record into a slot; collects what has arrived. */
 TRI_MUST_CHECK enum tri_status tri__experts_start_read(struct tri_experts *s, int64_t record,

@@ -56,6 +56,7 @@ struct tri_model_options {
     enum tri_expert_io expert_io;
     enum tri_aio_engine engine; /* how drives are read */
     int queue_depth;            /* reads in flight; 0: TRI_EXPERTS_DEPTH */
+    bool keep_nothing; /* no statistics of experts in MODEL/.trireme for later runs */
     struct tri_notes notes;
     struct tri_progress progress; /* ticks in bytes while loading */
 };

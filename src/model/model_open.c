@@ -142,8 +142,8 @@ static uint64_t expert_room(const struct tri_model *m, const struct tri_model_op
     return options->expert_bytes && options->expert_bytes < room ? options->expert_bytes : room;
 }
 
-static enum tri_status open_experts(struct tri_model *m, const struct tri_model_options *options,
-                                    struct tri_error *err)
+static enum tri_status open_experts(struct tri_model *m, const char *folder,
+                                    const struct tri_model_options *options, struct tri_error *err)
 {
     struct tri_experts_options o = { .layers = m->spec.layers,
                                      .first_expert = m->slice.experts.first,
@@ -152,6 +152,8 @@ static enum tri_status open_experts(struct tri_model *m, const struct tri_model_
                                      .io = options->expert_io,
                                      .engine = options->engine,
                                      .depth = options->queue_depth,
+                                     .keep_folder = options->keep_nothing ? NULL : folder,
+                                     .notes = options->notes,
                                      .progress = options->progress };
     if (m->spec.moe_layers == 0)
         return TRI_OK;
@@ -192,7 +194,7 @@ static enum tri_status open_parts(struct tri_model *m, const char *folder,
     if (!st)
         st = tri__trunk_open(m, options, sequence_bytes(m, options) + least, err);
     if (!st)
-        st = open_experts(m, options, err);
+        st = open_experts(m, folder, options, err);
     return st;
 }
 

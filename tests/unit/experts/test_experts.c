@@ -9,7 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "experts/experts.h"
@@ -209,6 +211,38 @@ static void frequent_experts_stay(void **state)
                 hits[TRI_EXPERTS_CYCLE] > 5 * hits[TRI_EXPERTS_LRU]);
 }
 
+/* What one run learnt is there for the next one; one process writes; damage is ignored. */
+static void statistics_outlive_the_run(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/trireme-keep-XXXXXX", path[64], file[96];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/.trireme", folder);
+    snprintf(file, sizeof file, "%s/experts.heat", path);
+    struct tri_experts_options o = { .keep_folder = folder };
+    for (int run = 0; run < 4; run++) {
+        struct store s, other;
+        struct tri_experts_stats stats;
+        if (run == 2) /* cut */
+            assert_int_equal(truncate(file, 100), 0);
+        assert_int_equal(open_store(&s, o, 12 * 6600, NULL), TRI_OK);
+        tri_experts_read_stats(s.experts, &stats);
+        assert_int_equal(stats.heats_found, run == 1 || run == 3);
+        assert_int_equal(open_store(&other, o, 12 * 6600, NULL), TRI_OK); /* reads only */
+        assert_int_equal(run_tokens(s.experts, 5, 3, MOST, NULL), TRI_OK);
+        close_store(&other);
+        if (run == 0)
+            assert_int_not_equal(access(file, F_OK), 0);
+        close_store(&s);
+        assert_int_equal(access(file, F_OK), 0);
+    }
+    unlink(file);
+    snprintf(file, sizeof file, "%s/lock", path);
+    unlink(file);
+    rmdir(path);
+    assert_int_equal(rmdir(folder), 0); /* nothing else was left behind */
+}
+
 static struct tri_aio *sim(struct tri_aio_sim plan)
 {
     struct tri_aio *aio = NULL;
@@ -270,6 +304,7 @@ int main(void)
         cmocka_unit_test(any_size_engine_and_policy),
         cmocka_unit_test(direct_reads_are_the_same_bytes),
         cmocka_unit_test(frequent_experts_stay),
+        cmocka_unit_test(statistics_outlive_the_run),
         cmocka_unit_test(a_failed_read_names_its_expert),
         cmocka_unit_test(a_stalled_drive_ends_the_round),
         cmocka_unit_test(too_little_memory_is_refused),
