@@ -72,11 +72,13 @@ def pairs(a, model, peer):
             row["read_gb_s"] = got["read_bytes_per_s"] / 1e9
             for r in got["rows"]:
                 row[r["what"]] = r["tokens_per_s"]
+                row[r["what"] + "_best"] = r["tokens_per_s_most"]
                 row[r["what"] + "_limit_percent"] = r["limit_percent"]
 
         def measure_peer():
             for what, n in (("decode", a.decode), ("prefill", a.prefill)):
-                row["peer_" + what] = statistics.median(peer.ask(what, n)["tokens_per_s"] for _ in range(a.reps))
+                rates = [peer.ask(what, n)["tokens_per_s"] for _ in range(a.reps)]
+                row["peer_" + what], row["peer_" + what + "_best"] = statistics.median(rates), max(rates)
         for step in ((measure_ours, measure_peer) if i % 2 == 0 else (measure_peer, measure_ours)):
             step()
         for what in ("decode", "prefill"):
@@ -168,6 +170,8 @@ def main():
             ratios = [r[what + "_ratio"] for r in result["pairs"]]
             print(f"{what}: {statistics.median(ratios):.2f} times llama.cpp (median of {len(ratios)} pairs, "
                   f"{min(ratios):.2f} to {max(ratios):.2f})")
+            best, peer_best = (max(r[k + what + "_best"] for r in result["pairs"]) for k in ("", "peer_"))
+            print(f"{what}, best of all: {best:.1f} against {peer_best:.1f} ({best / peer_best:.2f}x)")
     if a.kl:
         result["kl"] = compare_logits(a, model, peer)
         print(json.dumps(result["kl"], indent=1))
