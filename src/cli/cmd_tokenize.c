@@ -94,9 +94,9 @@ static error_t take_option(int key, char *arg, struct argp_state *state)
         o->job = PARSE;
         return 0;
     case KEY_START:
-        if (strcmp(arg, "think") && strcmp(arg, "response"))
+        o->start = strcmp(arg, "think") == 0 ? TRI_CHANNEL_THINK : TRI_CHANNEL_RESPONSE;
+        if (o->start == TRI_CHANNEL_RESPONSE && strcmp(arg, "response") != 0)
             argp_error(state, "--start is think or response, not '%s'", arg);
-        o->start = strcmp(arg, "think") ? TRI_CHANNEL_RESPONSE : TRI_CHANNEL_THINK;
         return 0;
     case KEY_TOOLS:
         o->tools_path = arg;
@@ -150,11 +150,16 @@ static const char *source_name(const char *path)
     return strcmp(path, "-") ? path : "standard input";
 }
 
+static bool is_between_ids(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ',';
+}
+
 static enum tri_status read_ids_text(const char *text, size_t bytes, struct tri_ids *ids,
                                      struct tri_error *err)
 {
     for (size_t i = 0; i < bytes;) {
-        if (memchr(" \t\r\n,", text[i], 5)) {
+        if (is_between_ids(text[i])) {
             i++;
             continue;
         }
@@ -162,7 +167,7 @@ static enum tri_status read_ids_text(const char *text, size_t bytes, struct tri_
         int32_t id = 0;
         while (i < bytes && text[i] >= '0' && text[i] <= '9' && i - from < 9)
             id = id * 10 + (text[i++] - '0');
-        if (i == from || (i < bytes && !memchr(" \t\r\n,", text[i], 5))) {
+        if (i == from || (i < bytes && !is_between_ids(text[i]))) {
             char safe[40];
             size_t rest = bytes - from;
             tri_printable(safe, sizeof safe, text + from, rest < 20 ? rest : 20);

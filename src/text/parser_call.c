@@ -91,11 +91,12 @@ static size_t drop_duplicates(struct tri_parser *p)
 {
     struct tri__call_state *call = &p->call;
     const char *data = call->arguments.data;
-    size_t kept = 0;
+    size_t kept = 1;
+    TRI_ASSERT(call->list && call->count);
     qsort_r(call->list, call->count, sizeof *call->list, by_key, call->arguments.data);
-    for (size_t i = 0; i < call->count; i++) {
-        struct tri__argument *last = kept ? &call->list[kept - 1] : NULL, *now = &call->list[i];
-        if (last && last->key_bytes == now->key_bytes &&
+    for (size_t i = 1; i < call->count; i++) {
+        struct tri__argument *last = &call->list[kept - 1], *now = &call->list[i];
+        if (last->key_bytes == now->key_bytes &&
             !memcmp(data + last->key_at, data + now->key_at, now->key_bytes)) {
             last->value_at = now->value_at;
             last->value_bytes = now->value_bytes;

@@ -91,27 +91,21 @@ void tri__prompt_puts(struct tri_prompt *p, const char *text)
 /* Escapes & and ", nothing else (spec 6.1). */
 static void escaped(struct tri_prompt *p, const char *text, size_t bytes)
 {
-    size_t more = 0;
-    for (size_t i = 0; i < bytes; i++)
-        more += text[i] == '&' ? 4 : text[i] == '"' ? 5 : 0;
-    if (!more) {
+    if (!memchr(text, '&', bytes) && !memchr(text, '"', bytes)) {
         tri__prompt_text(p, text, bytes);
         return;
     }
-    char *out = tri__arena_alloc(&p->arena, bytes + more);
-    if (!out) {
-        if (!p->failed)
-            fail_full(p, p->arena.failed);
-        return;
-    }
-    size_t at = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        const char *put = text[i] == '&' ? "&amp;" : text[i] == '"' ? "&quot;" : NULL;
-        size_t count = put ? strlen(put) : 1;
-        memcpy(out + at, put ? put : text + i, count);
-        at += count;
-    }
-    tri__prompt_text(p, out, at);
+    struct tri_buf out;
+    tri_buf_init(&out, TRI_CHAT_MAX_MEMORY_BYTES);
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] == '&')
+            tri_buf_puts(&out, "&amp;");
+        else if (text[i] == '"')
+            tri_buf_puts(&out, "&quot;");
+        else
+            tri_buf_putc(&out, text[i]);
+    tri__prompt_text_buf(p, &out);
+    tri_buf_fini(&out);
 }
 
 void tri__prompt_open(struct tri_prompt *p, const char *tag)

@@ -137,7 +137,7 @@ enum tri_status tri__json_put_number(struct tri_buf *out, const struct tri__json
             return tri_buf_putc(out, '0');
         return tri_buf_add(out, text, bytes);
     }
-    if (!memchr("0123456789", text[negative], 10)) /* NaN, Infinity */
+    if (text[negative] == 'N' || text[negative] == 'I') /* NaN, Infinity */
         return tri_buf_add(out, text, bytes);
     double v = 0;
     enum tri_status st = read_float(text + negative, bytes - negative, &v);

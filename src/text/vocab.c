@@ -16,18 +16,17 @@ struct reader {
     uint32_t blob_bytes;
 };
 
-static const signed char base64_values[256] = {
-#define V(c, v) [c] = (v) + 1 /* 0 is "no digit" */
-    V('A', 0),  V('B', 1),  V('C', 2),  V('D', 3),  V('E', 4),  V('F', 5),  V('G', 6),  V('H', 7),
-    V('I', 8),  V('J', 9),  V('K', 10), V('L', 11), V('M', 12), V('N', 13), V('O', 14), V('P', 15),
-    V('Q', 16), V('R', 17), V('S', 18), V('T', 19), V('U', 20), V('V', 21), V('W', 22), V('X', 23),
-    V('Y', 24), V('Z', 25), V('a', 26), V('b', 27), V('c', 28), V('d', 29), V('e', 30), V('f', 31),
-    V('g', 32), V('h', 33), V('i', 34), V('j', 35), V('k', 36), V('l', 37), V('m', 38), V('n', 39),
-    V('o', 40), V('p', 41), V('q', 42), V('r', 43), V('s', 44), V('t', 45), V('u', 46), V('v', 47),
-    V('w', 48), V('x', 49), V('y', 50), V('z', 51), V('0', 52), V('1', 53), V('2', 54), V('3', 55),
-    V('4', 56), V('5', 57), V('6', 58), V('7', 59), V('8', 60), V('9', 61), V('+', 62), V('/', 63),
-#undef V
-};
+/* What a base64 digit stands for, -1 for any other character. */
+static int base64_value(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
 
 /*
  * Decodes `count` characters of padded base64 (RFC 4648, unused bits zero) to `out`, which has room
@@ -42,7 +41,7 @@ static size_t base64_decode(const char *text, size_t count, char *out)
         pad++;
     uint32_t bits = 0;
     for (size_t i = 0; i < count - pad; i++) {
-        int value = base64_values[(unsigned char)text[i]] - 1;
+        int value = base64_value(text[i]);
         if (value < 0)
             return 0;
         bits = bits << 6 | (uint32_t)value;
