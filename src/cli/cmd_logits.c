@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "cli/model_flags.h"
+#include "cli/routes.h"
 
 enum { KEY_TOKENS = 0x200, KEY_TOKENS_FILE, KEY_OUT, KEY_RESIDUAL, KEY_ROUTES };
 enum { TOP = 5, MAX_TOKENS_FILE_BYTES = 64 << 20 };
@@ -174,34 +175,32 @@ static enum tri_status read_ids(struct ids *ids, const struct logits_args *a, st
     return st;
 }
 
-/* What the taps of one step leave behind, for printing and the residual file. */
-struct trace {
-    int64_t layers, hidden, first_moe, topk;
-    float *residual;  /* [chunk][layers][hidden] or NULL */
-    int32_t *experts; /* [chunk][layers][topk] or NULL */
-    float *weights;
-    bool *routed; /* [layers] */
+/* Everything one invocation holds; NULL parts were not asked for. */
+struct work {
+    struct tri_opened opened;
+    struct tri_state *state;
+    struct ids ids;
+    float *logits; /* [chunk][vocab] */
+    float *stream; /* residual stream of a chunk: [chunk][layers][hidden] */
+    struct tri_routes routes;
+    FILE *out, *residual;
 };
 
 static void keep_residual(void *arg, int64_t layer, const float *rows, int64_t n_rows,
                           int64_t hidden)
 {
-    struct trace *t = arg;
+    struct work *w = arg;
+    int64_t layers = tri_model_spec(w->opened.model)->layers;
     for (int64_t i = 0; i < n_rows; i++)
-        memcpy(t->residual + (i * t->layers + layer) * hidden, rows + i * hidden,
+        memcpy(w->stream + (i * layers + layer) * hidden, rows + i * hidden,
                (size_t)hidden * sizeof *rows);
 }
 
 static void keep_routes(void *arg, int64_t layer, const int32_t *experts, const float *weights,
                         int64_t n_rows, int64_t topk)
 {
-    struct trace *t = arg;
-    t->routed[layer] = true;
-    for (int64_t i = 0; i < n_rows; i++) {
-        int64_t at = (i * t->layers + layer) * topk;
-        memcpy(t->experts + at, experts + i * topk, (size_t)topk * sizeof *experts);
-        memcpy(t->weights + at, weights + i * topk, (size_t)topk * sizeof *weights);
-    }
+    struct work *w = arg;
+    tri_routes_tap(&w->routes, layer, experts, weights, n_rows, topk);
 }
 
 /* The TOP largest, best first, ties to the lower id. */
@@ -221,28 +220,8 @@ static int find_top(const float *logits, int64_t vocab, int64_t top[TOP])
     return n;
 }
 
-static void print_routes(const struct trace *t, int64_t row)
-{
-    const char *comma = "";
-    printf(",\"routes\":[");
-    for (int64_t l = 0; l < t->layers; l++) {
-        int64_t at = (row * t->layers + l) * t->topk;
-        if (!t->routed[l])
-            continue;
-        printf("%s{\"layer\":%" PRId64 ",\"experts\":[", comma, l);
-        for (int64_t i = 0; i < t->topk; i++)
-            printf("%s%d", i ? "," : "", t->experts[at + i]);
-        printf("],\"weights\":[");
-        for (int64_t i = 0; i < t->topk; i++)
-            printf("%s%.9g", i ? "," : "", (double)t->weights[at + i]);
-        printf("]}");
-        comma = ",";
-    }
-    printf("]");
-}
-
 static void print_position(int64_t pos, int32_t token, const float *logits, int64_t vocab,
-                           const struct trace *routes, int64_t row)
+                           const struct tri_routes *routes, int64_t row)
 {
     int64_t top[TOP + 1];
     int n = find_top(logits, vocab, top);
@@ -253,19 +232,9 @@ static void print_position(int64_t pos, int32_t token, const float *logits, int6
         printf("%s[%" PRId64 ",%.9g]", i ? "," : "", top[i], (double)logits[top[i]]);
     printf("]");
     if (routes)
-        print_routes(routes, row);
+        tri_routes_print(stdout, routes, row);
     printf("}\n");
 }
-
-/* Everything one invocation holds; NULL parts were not asked for. */
-struct work {
-    struct tri_opened opened;
-    struct tri_state *state;
-    struct ids ids;
-    float *logits; /* [chunk][vocab] */
-    struct trace trace;
-    FILE *out, *residual;
-};
 
 static enum tri_status write_rows(FILE *f, const char *path, const float *rows, int64_t n,
                                   struct tri_error *err)
@@ -282,7 +251,7 @@ static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
     const struct tri_spec *spec = tri_model_spec(model);
     int64_t chunk = tri_model_chunk_tokens(model);
     struct tri_taps taps = { a->residual ? keep_residual : NULL, a->routes ? keep_routes : NULL,
-                             &w->trace };
+                             w };
     for (int64_t pos = 0; pos < w->ids.n; pos += chunk) {
         int64_t n = w->ids.n - pos < chunk ? w->ids.n - pos : chunk;
         struct tri_run run = { w->state, w->ids.id + pos, n, 0, w->logits };
@@ -290,13 +259,13 @@ static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
         if (!st)
             st = write_rows(w->out, a->out, w->logits, n * spec->vocab, err);
         if (!st)
-            st = write_rows(w->residual, a->residual, w->trace.residual,
-                            n * spec->layers * spec->hidden, err);
+            st = write_rows(w->residual, a->residual, w->stream, n * spec->layers * spec->hidden,
+                            err);
         if (st)
             return st;
         for (int64_t i = 0; i < n; i++)
             print_position(pos + i, w->ids.id[pos + i], w->logits + i * spec->vocab, spec->vocab,
-                           a->routes ? &w->trace : NULL, i);
+                           a->routes ? &w->routes : NULL, i);
     }
     return TRI_OK;
 }
@@ -324,25 +293,17 @@ static enum tri_status open_work(struct work *w, const struct logits_args *a, st
     if (st)
         return st;
     const struct tri_spec *spec = tri_model_spec(w->opened.model);
-    size_t chunk = (size_t)tri_model_chunk_tokens(w->opened.model);
-    size_t layers = (size_t)spec->layers, topk = (size_t)(spec->topk ? spec->topk : 1);
-    if ((size_t)w->ids.n < chunk)
-        chunk = (size_t)w->ids.n;
-    w->trace = (struct trace){ .layers = spec->layers, .hidden = spec->hidden, .topk = spec->topk };
-    w->logits = tri_calloc(chunk * (size_t)spec->vocab, sizeof *w->logits);
-    w->trace.routed = tri_calloc(layers, sizeof(bool));
-    int ok = w->logits && w->trace.routed;
-    if (a->residual) {
-        w->trace.residual = tri_calloc(chunk * layers * (size_t)spec->hidden, sizeof(float));
-        ok = ok && w->trace.residual;
-    }
-    if (a->routes) {
-        w->trace.experts = tri_calloc(chunk * layers * topk, sizeof(int32_t));
-        w->trace.weights = tri_calloc(chunk * layers * topk, sizeof(float));
-        ok = ok && w->trace.experts && w->trace.weights;
-    }
-    if (!ok)
+    int64_t chunk = tri_model_chunk_tokens(w->opened.model);
+    chunk = w->ids.n < chunk ? w->ids.n : chunk;
+    w->logits = tri_calloc((size_t)(chunk * spec->vocab), sizeof *w->logits);
+    if (a->residual)
+        w->stream = tri_calloc((size_t)(chunk * spec->layers * spec->hidden), sizeof *w->stream);
+    if (!w->logits || (a->residual && !w->stream))
         return tri_fail(err, TRI_NOMEM, "no memory for the outputs of a chunk; try --chunk 16");
+    if (a->routes)
+        st = tri_routes_open(&w->routes, spec, chunk, err);
+    if (st)
+        return st;
     st = tri_model_state(w->opened.model, w->ids.n, &w->state, err);
     if (!st)
         st = open_file(&w->out, a->out, err);
@@ -355,10 +316,9 @@ static void close_work(struct work *w)
 {
     tri_free(w->ids.id);
     tri_free(w->logits);
-    tri_free(w->trace.residual);
-    tri_free(w->trace.experts);
-    tri_free(w->trace.weights);
-    tri_free(w->trace.routed);
+    tri_free(w->stream);
+    enum tri_status closed = tri_routes_close(&w->routes, NULL);
+    TRI_ASSERT(closed == TRI_OK); /* no trace file is open here */
     tri_state_close(w->state);
     tri_flags_close(&w->opened);
 }

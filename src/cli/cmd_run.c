@@ -178,7 +178,8 @@ static enum tri_status run(struct run *r, struct tri_error *err)
 {
     enum tri_status st = prepare(r, err);
     if (st == TRI_OK)
-        st = tri_talk_open(&r->talk, &r->options.flags, r->options.context_tokens, err);
+        st = tri_talk_open(&r->talk, &r->options.flags, r->options.context_tokens, r->options.trace,
+                           err);
     if (st != TRI_OK)
         return st;
     if (!r->options.raw && !r->talk.speaks_chat)
@@ -201,7 +202,8 @@ int tri_cmd_run(int argc, char **argv)
     tri_run_options_parse(&r->options, argc, argv);
     tri_buf_init(&r->prompt, TRI_ENCODE_MAX_BYTES);
     enum tri_status st = run(r, &err);
-    tri_talk_close(&r->talk);
+    enum tri_status closed = tri_talk_close(&r->talk, &err);
+    st = st ? st : closed;
     tri_conversation_fini(&r->conversation);
     tri_buf_fini(&r->prompt);
     tri_free(r);

@@ -31,6 +31,7 @@ enum {
     KEY_STOP,
     KEY_CONTEXT,
     KEY_STATS,
+    KEY_TRACE,
     KEY_JSON,
     KEY_TOOLS,
     KEY_PROMPT_FILE,
@@ -67,6 +68,8 @@ static const struct argp_option options[] = {
     { "hide-thinking", KEY_HIDE, 0, 0, "Print only the answer, also on a terminal", 4 },
     { "json", KEY_JSON, 0, 0, "One JSON object instead of streaming text", 4 },
     { "stats", KEY_STATS, 0, 0, "Tell times and memory at the end", 4 },
+    { "trace", KEY_TRACE, "FILE", 0,
+      "Write every token's routed experts (for trireme replay and doctor)", 4 },
     { "quiet", 'q', 0, 0, "No progress, no last line", 4 },
     { 0 }
 };
@@ -226,6 +229,9 @@ static error_t parse_rest(struct tri_run_options *o, int key, char *arg, struct 
         return 0;
     case KEY_STATS:
         o->stats = true;
+        return 0;
+    case KEY_TRACE:
+        o->trace = arg;
         return 0;
     case KEY_TOOLS:
         o->tools_file = arg;

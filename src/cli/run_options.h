@@ -17,7 +17,7 @@ struct tri_run_options {
     const char *word[2]; /* positionals as typed; sorted out by tri_run_options_parse */
     int words;
     const char *prompt; /* NULL: prompt_file, standard input, or chat */
-    const char *prompt_file, *request_file, *system, *tools_file;
+    const char *prompt_file, *request_file, *system, *tools_file, *trace;
     bool raw, json, stats, thinking, seed_given, greedy;
     enum tri_effort effort;
     enum tri_show show_thinking;

@@ -76,6 +76,15 @@ static enum tri_status open_model(struct tri_talk *t, const struct tri_model_fla
     return TRI_OK;
 }
 
+static enum tri_status open_trace(struct tri_talk *t, const char *path, struct tri_error *err)
+{
+    if (!path)
+        return TRI_OK;
+    enum tri_status st = tri_routes_open(&t->routes, tri_model_spec(t->opened.model),
+                                         tri_model_chunk_tokens(t->opened.model), err);
+    return st ? st : tri_routes_trace(&t->routes, path, err);
+}
+
 static enum tri_status open_engine(struct tri_talk *t, struct tri_error *err)
 {
     int32_t specials[8];
@@ -83,6 +92,10 @@ static enum tri_status open_engine(struct tri_talk *t, struct tri_error *err)
                                     .plain_ids = tri_tokenizer_ranks(t->tok),
                                     .specials = specials };
     o.n_specials = find_specials(t, specials);
+    if (t->routes.file) {
+        t->taps = (struct tri_taps){ .routes = tri_routes_tap, .arg = &t->routes };
+        o.taps = &t->taps;
+    }
     return tri_engine_open(&t->engine, t->opened.model, &o, t->opened.budget, err);
 }
 
@@ -118,7 +131,7 @@ static enum tri_status open_sequence(struct tri_talk *t, int64_t asked, struct t
 }
 
 enum tri_status tri_talk_open(struct tri_talk *out, const struct tri_model_flags *flags,
-                              int64_t context_tokens, struct tri_error *err)
+                              int64_t context_tokens, const char *trace_path, struct tri_error *err)
 {
     char folder[TRI_MODEL_PATH_MAX_BYTES];
     *out = (struct tri_talk){ 0 };
@@ -128,19 +141,23 @@ enum tri_status tri_talk_open(struct tri_talk *out, const struct tri_model_flags
     if (st == TRI_OK)
         st = open_model(out, flags, folder, err);
     if (st == TRI_OK)
+        st = open_trace(out, trace_path, err);
+    if (st == TRI_OK)
         st = open_engine(out, err);
     if (st == TRI_OK)
         st = open_sequence(out, context_tokens, err);
     if (st != TRI_OK)
-        tri_talk_close(out);
+        tri_talk_close(out, NULL);
     return st;
 }
 
-void tri_talk_close(struct tri_talk *talk)
+enum tri_status tri_talk_close(struct tri_talk *talk, struct tri_error *err)
 {
     tri_sequence_close(talk->sequence);
     tri_engine_close(talk->engine);
     tri_tokenizer_close(talk->tok);
     tri_flags_close(&talk->opened);
+    enum tri_status st = tri_routes_close(&talk->routes, err);
     *talk = (struct tri_talk){ 0 };
+    return st;
 }

@@ -6,6 +6,7 @@
 #define TRI_CLI_TALK_H
 
 #include "cli/model_flags.h"
+#include "cli/routes.h"
 #include "engine/engine.h"
 #include "text/text.h"
 
@@ -19,16 +20,20 @@ struct tri_talk {
     struct tri_chat_ids chat;
     int32_t stop_ids[2];
     int64_t n_stop_ids;
+    struct tri_routes routes; /* with a trace file only */
+    struct tri_taps taps;
 };
 
 /*
  * Opens all of it. `context_tokens` 0 takes the model's own context, or as much of it as the
  * budget holds; a number that does not fit is TRI_BUDGET and tells what would. On failure nothing
- * stays open.
+ * stays open. With `trace_path` every step's routes go to that file.
  */
 TRI_MUST_CHECK enum tri_status tri_talk_open(struct tri_talk *out,
                                              const struct tri_model_flags *flags,
-                                             int64_t context_tokens, struct tri_error *err);
-void tri_talk_close(struct tri_talk *talk);
+                                             int64_t context_tokens, const char *trace_path,
+                                             struct tri_error *err);
+/* TRI_IO if the trace could not be written to its end; everything is closed in any case. */
+enum tri_status tri_talk_close(struct tri_talk *talk, struct tri_error *err);
 
 #endif

@@ -76,6 +76,7 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     e->chunk_tokens = tri_model_chunk_tokens(model);
     e->max_sequences = o->max_sequences ? o->max_sequences : 1;
     e->sampler.plain_ids = o->plain_ids ? o->plain_ids : vocab;
+    e->taps = o->taps;
     e->sampler.n_specials = o->n_specials;
     e->sampler.n = e->sampler.plain_ids + o->n_specials;
     st = take_all(e, err);

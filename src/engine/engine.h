@@ -36,6 +36,7 @@ struct tri_engine_options {
     int64_t plain_ids;
     const int32_t *specials;
     int64_t n_specials;
+    const struct tri_taps *taps; /* what to watch of every step (model.h), or NULL; not copied */
 };
 
 /* `model` and `budget` must outlive the engine. Logits and sampler scratch: account scratch. */

@@ -76,6 +76,7 @@ void tri__engine_logprobs(const float *logits, int64_t vocab, int32_t id,
                           struct tri_logprob *chosen, struct tri_logprob *top, int64_t n_top);
 
 struct tri_engine {
+    const struct tri_taps *taps; /* the caller's, or NULL */
     struct tri_model *model;
     struct tri_budget *budget;
     int64_t vocab, chunk_tokens, max_sequences;

@@ -191,7 +191,7 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
         return TRI_OK;
     uint64_t begin = now_ns();
     struct tri_error failure = { 0 };
-    enum tri_status st = tri_model_forward(e->model, e->runs, to.n, NULL, &failure);
+    enum tri_status st = tri_model_forward(e->model, e->runs, to.n, e->taps, &failure);
     uint64_t end = now_ns();
     account(e, &to, end - begin);
     if (st != TRI_OK && st != TRI_NUMERIC) {
