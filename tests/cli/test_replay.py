@@ -88,7 +88,7 @@ class Replay(unittest.TestCase):
         self.assertEqual(len(sizes), 6)
         for s in sizes:
             self.assertAlmostEqual(s["belady"], belady(self.tokens, s["slots"], 20), delta=0.006)
-            self.assertAlmostEqual(s["lru"], lru(self.tokens, s["slots"], 20), delta=0.02)
+            self.assertAlmostEqual(s["lru"], lru(self.tokens, s["slots"], 20), delta=0.04)  # ties within a round
             if s["slots"] <= (LAYERS - 1) * TOPK:
                 self.assertEqual(s["lru"], 0)  # the other layers' experts fill it
             for policy in ("lru", "lfu", "cycle"):
