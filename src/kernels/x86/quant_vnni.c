@@ -18,6 +18,7 @@ enum {
     GROUP = TRI_Q_GROUP,
     COLS = 1024,         /* packed at once: 16 KiB of tile stay in the first cache */
     FEW_COLS = COLS / 2, /* of formats with a scale for each 32: 16 scales a row */
+    AHEAD = 1024,        /* bytes of prefetch along a row */
     TOKENS = 8           /* in registers: their int and float sums, and one of weights */
 };
 
@@ -34,17 +35,38 @@ struct tile {
 
 struct rows {
     const uint8_t *data[ROWS], *scales[ROWS];
+    size_t data_bytes, scale_bytes; /* of one row */
 };
 
 static void point(struct rows *p, const struct tri_matrix *w, int64_t row, int64_t row1)
 {
-    size_t data = tri_row_data_bytes(w->dtype, w->cols);
-    size_t scale = tri_row_scale_bytes(w->dtype, w->cols);
+    p->data_bytes = tri_row_data_bytes(w->dtype, w->cols);
+    p->scale_bytes = tri_row_scale_bytes(w->dtype, w->cols);
     for (int r = 0; r < ROWS; r++) {
         size_t at = (size_t)(row + r < row1 ? row + r : row1 - 1);
-        p->data[r] = (const uint8_t *)w->data + at * data;
-        p->scales[r] = (const uint8_t *)w->scales + at * scale;
+        p->data[r] = (const uint8_t *)w->data + at * p->data_bytes;
+        p->scales[r] = (const uint8_t *)w->scales + at * p->scale_bytes;
     }
+}
+
+/*
+ * Asks for what row r will read AHEAD bytes later: sixteen streams are more than the hardware
+ * follows. Behind the row's end that is row r of the next tile. Past the matrix nothing is harmed.
+ */
+TRI_INLINE void ahead(const struct rows *p, int r, size_t at)
+{
+    size_t distance = p->data_bytes < AHEAD ? p->data_bytes : AHEAD;
+    at += distance;
+    if (at >= p->data_bytes)
+        at += (ROWS - 1) * p->data_bytes;
+    _mm_prefetch((const void *)(p->data[r] + at), _MM_HINT_T0);
+}
+
+TRI_INLINE void scales_ahead(const struct rows *p)
+{
+    const uint8_t *next = p->scales[0] + ROWS * p->scale_bytes;
+    for (size_t at = 0; at < ROWS * p->scale_bytes && at < 2048; at += 64)
+        _mm_prefetch((const void *)(next + at), _MM_HINT_T0);
 }
 
 /* Sixteen registers of sixteen 4-byte units: unit j of register i becomes unit i of register j. */
@@ -90,8 +112,10 @@ static void pack_bytes(struct tile *tile, const struct rows *p, int64_t c, int64
         __mmask64 mask = first_bytes(n - at);
         __m512i v[ROWS];
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < ROWS; r++) {
             v[r] = _mm512_maskz_loadu_epi8(mask, p->data[r] + c + at);
+            ahead(p, r, (size_t)(c + at));
+        }
         transpose(v);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; r++)
@@ -108,8 +132,10 @@ TRI_INLINE void pack_nibbles(struct tile *tile, const struct rows *p, int64_t c,
         __mmask64 mask = first_bytes(bytes - at);
         __m512i v[ROWS];
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < ROWS; r++) {
             v[r] = _mm512_maskz_loadu_epi8(mask, p->data[r] + c / 2 + at);
+            ahead(p, r, (size_t)(c / 2 + at));
+        }
         transpose(v);
         /* The permutation looks at six bits of each byte; the table repeats itself every four. */
 #pragma GCC unroll 16
@@ -239,6 +265,7 @@ TRI_INLINE void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, 
     for (int64_t row = row0; row < row1; row += ROWS) {
         int64_t rows = row1 - row < ROWS ? row1 - row : ROWS;
         point(&p, a->w, row, row1);
+        scales_ahead(&p);
         for (int64_t c = 0; c < cols; c += most) {
             int64_t n = cols - c < most ? cols - c : most, groups = (n + GROUP - 1) / GROUP;
             struct block b = { .a = a,
