@@ -14,7 +14,7 @@
 
 /* From here on memory comes from mmap: zero without being touched, so that a cache sized for a
  * long context costs physical pages only as it fills. */
-enum { MMAP_FROM_BYTES = 1 << 20 };
+enum { MMAP_FROM_BYTES = 1 << 20, HUGE_FROM_BYTES = 4 << 20 };
 
 struct tri_budget {
     pthread_mutex_t lock; /* guards `now` */
@@ -136,7 +136,13 @@ static void *zeroed(uint64_t bytes)
     if (bytes >= MMAP_FROM_BYTES) {
         p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        return p == MAP_FAILED ? NULL : p;
+        if (p == MAP_FAILED)
+            return NULL;
+        /* Weights are read in many streams at once: with small pages the walks would show. A wish:
+         * where the system does not allow it, small pages serve. */
+        if (bytes >= HUGE_FROM_BYTES)
+            (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+        return p;
     }
     size_t rounded = bytes ? ((size_t)bytes + 63) & ~(size_t)63 : 64;
     if (posix_memalign(&p, 64, rounded))
