@@ -465,7 +465,7 @@ enum tri_status tri_parser_open(struct tri_parser **out, const struct tri_tokeni
                                      &p->held,  &p->scratch,   &p->key,
                                      &p->type,  &p->call.name, &p->call.arguments };
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
-        tri_buf_init(bufs[i], (size_t)TRI_TURN_MAX_BYTES * 6);
+        tri_buf_init(bufs[i], TRI_TURN_MAX_BYTES);
     if (copy_names(p, options)) {
         tri_parser_close(p);
         return tri_fail(err, TRI_NOMEM, "no memory for the output parser");

@@ -248,7 +248,9 @@ const char *tri_finish_name(enum tri_finish finish); /* "stop", "tool_calls", "l
  * What a stream gets, in order. REASONING, CONTENT: text to append, valid UTF-8. CALL_BEGIN: `text`
  * is the whole tool name. CALL_ARGUMENTS: JSON text to append to that call's arguments. CALL_END:
  * the call is complete; one that is cut off never gets it. `call` counts the calls from 0.
- * When thinking turns out to be the answer, its text comes once more as CONTENT.
+ * When thinking turns out to be the answer, its text comes once more as CONTENT; content that turns
+ * out to be thinking is not sent again. The whole reply has each text once, where it belongs, and
+ * an argument whose key came twice once.
  */
 enum tri_event_kind {
     TRI_EVENT_REASONING,

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <cmocka.h>
 
 #include "base/buf.h"
@@ -320,6 +321,38 @@ static void special_tokens_shown_or_skipped(void **state)
     }
 }
 
+/* One vocabulary, four threads; `make tsan` looks for races. */
+static void *encode_often(void *arg)
+{
+    struct tri_ids *out = arg;
+    for (int i = 0; i < 200; i++) {
+        out->count_tokens = 0;
+        if (tri_encode(tok, "The ship has three banks of oars.<|open|>", 41, TRI_MARKUP, out, NULL))
+            return NULL;
+    }
+    return out;
+}
+
+static void threads_share_a_vocabulary(void **state)
+{
+    (void)state;
+    pthread_t thread[4];
+    struct tri_ids ids[4] = { 0 };
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, encode_often, &ids[i]), 0);
+    for (int i = 0; i < 4; i++) {
+        void *done = NULL;
+        pthread_join(thread[i], &done);
+        assert_ptr_equal(done, &ids[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(ids[i].count_tokens, ids[0].count_tokens);
+        assert_memory_equal(ids[i].data, ids[0].data, ids[0].count_tokens * sizeof *ids[0].data);
+    }
+    for (int i = 0; i < 4; i++)
+        tri_ids_fini(&ids[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +366,7 @@ int main(void)
         cmocka_unit_test(invalid_utf8_is_refused_with_its_place),
         cmocka_unit_test(broken_characters_become_replacements),
         cmocka_unit_test(special_tokens_shown_or_skipped),
+        cmocka_unit_test(threads_share_a_vocabulary),
     };
     tok = small_open();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
