@@ -23,6 +23,16 @@ def say(*args):
     subprocess.run([str(a) for a in args], check=True)
 
 
+def mend(source):
+    """GCC 12 takes its own _tile_loadconfig to read 8 bytes and drops the stores of the other 56: the tiles have no
+    shape then and the first tile load is an illegal instruction. One empty statement keeps the stores."""
+    path = source / "ggml" / "src" / "ggml-cpu" / "amx" / "mmq.cpp"
+    text, call = path.read_text(), "    _tile_loadconfig(&tc);"
+    keep = '    __asm__ volatile("" : : "m"(tc));\n'
+    if keep not in text and text.count(call) == 1:
+        path.write_text(text.replace(call, keep + call))
+
+
 def install(folder):
     folder = pathlib.Path(folder).resolve()
     driver, python = folder / "llama_driver", folder / "venv" / "bin" / "python"
@@ -38,6 +48,7 @@ def install(folder):
         with tarfile.open(next(folder.glob("llama_cpp_python-*.tar.gz"))) as tar:
             tar.extractall(folder)
         source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
+    mend(source)
     build = folder / "build"
     off = [f"-DLLAMA_BUILD_{part}=OFF" for part in ("TESTS", "EXAMPLES", "SERVER", "TOOLS", "COMMON")]
     say("cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
