@@ -4,7 +4,8 @@
  *   decode N         N single-token steps on an empty context, random ids; tokens per second
  *   prefill N        one prompt of N random ids
  *   logits IN OUT    ids from IN (decimal, apart by blanks), float32 logits [n][vocab] to OUT
- * usage: llama_driver MODEL.gguf THREADS CONTEXT
+ * usage: llama_driver MODEL.gguf THREADS CONTEXT [plain]
+ * `plain` keeps weights in llama.cpp's ordinary buffers: neither repacked nor for AMX.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -124,14 +125,16 @@ static void logits(struct peer *p, const char *in, const char *out)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr, "usage: llama_driver MODEL.gguf THREADS CONTEXT\n");
+    if (argc != 4 && argc != 5) {
+        fprintf(stderr, "usage: llama_driver MODEL.gguf THREADS CONTEXT [plain]\n");
         return 2;
     }
     struct peer p = { .chunk = 512 };
     llama_log_set(log_errors, NULL);
     llama_backend_init();
-    p.model = llama_model_load_from_file(argv[1], llama_model_default_params());
+    struct llama_model_params m = llama_model_default_params();
+    m.use_extra_bufts = argc == 4;
+    p.model = llama_model_load_from_file(argv[1], m);
     if (!p.model)
         return 1;
     struct llama_context_params c = llama_context_default_params();

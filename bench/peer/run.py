@@ -27,8 +27,8 @@ sys.path.insert(0, str(HERE))
 class Peer:
     """llama.cpp, loaded once and asked line by line."""
 
-    def __init__(self, driver, gguf, threads, context):
-        self.child = subprocess.Popen([driver, gguf, str(threads), str(context)], stdin=subprocess.PIPE,
+    def __init__(self, driver, gguf, threads, context, plain=False):
+        self.child = subprocess.Popen([driver, gguf, str(threads), str(context), *["plain"] * plain], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)
         self.system = self.read()["system"]
 
@@ -149,6 +149,7 @@ def main():
     p.add_argument("--act", default="int8", help="our activations: exact or int8")
     p.add_argument("--kl", type=int, default=0, metavar="TOKENS")
     p.add_argument("--reference", help="path of k3_reference.py for --kl")
+    p.add_argument("--plain", action="store_true", help="llama.cpp without repacked and AMX buffers")
     p.add_argument("--json", type=pathlib.Path, help="write all results here")
     a = p.parse_args()
     a.work = a.work.resolve()
@@ -162,7 +163,7 @@ def main():
     gguf = a.work / (model.name + "-q8.gguf")
     if not gguf.exists():
         subprocess.run([python, HERE / "export_gguf.py", model, gguf], check=True)
-    peer = Peer(driver, gguf, a.threads, max(a.prefill, a.decode, a.kl, 512))
+    peer = Peer(driver, gguf, a.threads, max(a.prefill, a.decode, a.kl, 512), a.plain)
     print("llama.cpp:", peer.system)
     result = {"system": peer.system, "pairs": pairs(a, model, peer) if a.pairs else []}
     for what in ("decode", "prefill"):
