@@ -1,0 +1,185 @@
+/*
+ * int8 activations times grouped weights on AMX tiles, for many tokens: one instruction multiplies
+ * 16 tokens by 16 rows over a group's 32 columns. The group's integers are then scaled and added in
+ * the order that all variants keep, which costs more than the products; few tokens go to VNNI.
+ * Tile registers: 0 to 3 sums of four groups in flight, 4 and 5 activations, 6 and 7 weights.
+ */
+#if defined(__x86_64__)
+#if !defined(__AMX_INT8__) || !defined(__AVX512VBMI__)
+#error "compile with -mamx-tile -mamx-int8 -mavx512vbmi (cmake/Kernels.cmake)"
+#endif
+
+#include "kernels/x86/quant_tile.h"
+
+enum {
+    TOKENS = 16,
+    FLIGHT = 2,      /* groups multiplied at once, while the two before are being added */
+    LEAST_TOKENS = 8 /* fewer: VNNI is faster */
+};
+
+/* What LDTILECFG reads (Intel SDM, palette 1). */
+struct config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+_Static_assert(sizeof(struct config) == 64, "tile configuration");
+
+/* Tiles for `tokens` tokens. */
+static void configure(int64_t tokens)
+{
+    struct config c = { .palette = 1 };
+    for (int i = 0; i < 6; i++) {
+        c.rows[i] = (uint8_t)tokens;
+        c.row_bytes[i] = i < 4 ? 64 : GROUP;
+    }
+    for (int i = 6; i < 8; i++) {
+        c.rows[i] = GROUP / 4;
+        c.row_bytes[i] = 64;
+    }
+    _tile_loadconfig(&c);
+}
+
+struct block {
+    const struct tri_qmatmul_args *a;
+    const struct tile *tile;
+    int64_t row, c, groups;
+    int scale_shift;
+    __mmask16 rows;
+};
+
+/* One group's products into a buffer [tokens][16 rows]; tile numbers must be constants. */
+#define PRODUCTS(out, sums, x, w, q, stride, weights)                                              \
+    do {                                                                                           \
+        _tile_zero(sums);                                                                          \
+        _tile_loadd(x, q, (size_t)(stride));                                                       \
+        _tile_loadd(w, weights, 64);                                                               \
+        _tile_dpbssd(sums, x, w);                                                                  \
+        _tile_stored(sums, out, 64);                                                               \
+    } while (0)
+
+/* Products of up to two groups from g on; `odd` alternates the registers of successive calls. */
+TRI_INLINE void products(__m512i out[FLIGHT][TOKENS], const struct block *b, const int8_t *q,
+                         int64_t g, bool odd)
+{
+    int64_t stride = b->a->x.q_stride;
+    const __m512i *w = b->tile->w + g * (GROUP / 4);
+    q += g * GROUP;
+    if (g >= b->groups)
+        return;
+    if (odd)
+        PRODUCTS(out[0], 0, 4, 6, q, stride, w);
+    else
+        PRODUCTS(out[0], 2, 4, 6, q, stride, w);
+    if (g + 1 >= b->groups)
+        return;
+    if (odd)
+        PRODUCTS(out[1], 1, 5, 7, q + GROUP, stride, w + GROUP / 4);
+    else
+        PRODUCTS(out[1], 3, 5, 7, q + GROUP, stride, w + GROUP / 4);
+}
+
+/* Scales and adds the products of groups from g on to n tokens (a constant). */
+TRI_INLINE void add_up(__m512 *sum, const __m512i out[FLIGHT][TOKENS], const struct block *b,
+                       const float *scale, int64_t g, int n)
+{
+    int64_t x_groups = b->a->x.q_stride / GROUP;
+    for (int64_t k = 0; k < FLIGHT && g + k < b->groups; k++) {
+        __m512 weight = b->tile->scale[(g + k) >> b->scale_shift];
+        for (int i = 0; i < n; i++)
+            sum[i] = _mm512_fmadd_ps(
+                _mm512_cvtepi32_ps(out[k][i]),
+                _mm512_mul_ps(weight, _mm512_set1_ps(scale[i * x_groups + g + k])), sum[i]);
+    }
+}
+
+/* Adds the block to tokens [t, t + n), n <= 16, for which the tiles are configured. */
+TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
+{
+    const struct tri_qrows *x = &b->a->x;
+    const int8_t *q = x->q + t * x->q_stride + b->c;
+    const float *scale = x->scale + (t * x->q_stride + b->c) / GROUP;
+    float *y = b->a->y + t * b->a->y_stride + b->row;
+    __m512i out[2][FLIGHT][TOKENS];
+    __m512 sum[TOKENS];
+    products(out[0], b, q, 0, false);
+    for (int i = 0; i < n; i++)
+        sum[i] =
+            b->c ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride) : _mm512_setzero_ps();
+    for (int64_t g = 0; g < b->groups; g += 2 * FLIGHT) {
+        products(out[1], b, q, g + FLIGHT, true);
+        add_up(sum, out[0], b, scale, g, n);
+        products(out[0], b, q, g + 2 * FLIGHT, false);
+        add_up(sum, out[1], b, scale, g + FLIGHT, n);
+    }
+    for (int i = 0; i < n; i++)
+        _mm512_mask_storeu_ps(y + i * b->a->y_stride, b->rows, sum[i]);
+}
+
+/* The same for a number of tokens that is no constant. */
+static __attribute__((noinline)) void multiply_rest(const struct block *b, int64_t t, int n)
+{
+    multiply(b, t, n);
+}
+
+static __attribute__((noinline)) void multiply_full(const struct block *b, int64_t t)
+{
+    multiply(b, t, TOKENS);
+}
+
+TRI_INLINE void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                        int64_t row1)
+{
+    int64_t most = dtype == TRI_DT_I8G64 ? COLS : FEW_COLS, cols = a->w->cols;
+    int64_t full = a->tokens / TOKENS * TOKENS;
+    struct tile tile;
+    struct rows p;
+    for (int64_t row = row0; row < row1; row += ROWS) {
+        int64_t rows = row1 - row < ROWS ? row1 - row : ROWS;
+        point(&p, a->w, row, row1);
+        for (int64_t c = 0; c < cols; c += most) {
+            int64_t n = cols - c < most ? cols - c : most;
+            struct block b = { .a = a,
+                               .tile = &tile,
+                               .row = row,
+                               .c = c,
+                               .groups = (n + GROUP - 1) / GROUP,
+                               .rows = (__mmask16)((1u << rows) - 1) };
+            b.scale_shift = pack_columns(&tile, &p, dtype, c, n, true);
+            if (full)
+                configure(TOKENS);
+            for (int64_t t = 0; t < full; t += TOKENS)
+                multiply_full(&b, t);
+            if (full < a->tokens) {
+                configure(a->tokens - full);
+                multiply_rest(&b, full, (int)(a->tokens - full));
+            }
+        }
+    }
+    _tile_release();
+}
+
+void tri__amx_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    if (a->tokens < LEAST_TOKENS)
+        tri__vnni_qmatmul_i8g64(a, row0, row1);
+    else
+        qmatmul(a, TRI_DT_I8G64, row0, row1);
+}
+
+void tri__amx_qmatmul_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    if (a->tokens < LEAST_TOKENS)
+        tri__vnni_qmatmul_i4g32(a, row0, row1);
+    else
+        qmatmul(a, TRI_DT_I4G32, row0, row1);
+}
+
+void tri__amx_qmatmul_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    if (a->tokens < LEAST_TOKENS)
+        tri__vnni_qmatmul_mxfp4(a, row0, row1);
+    else
+        qmatmul(a, TRI_DT_MXFP4, row0, row1);
+}
+#endif
