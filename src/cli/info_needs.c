@@ -66,7 +66,7 @@ void tri_info_weigh(struct tri_info_needs *out, const struct tri_checkpoint *ckp
     form.experts_packed = tri_checkpoint_packed(ckpt); /* what is on disk, not the config's word */
     tri_spec_tensors(&form, add_tensor, &w);
     tri_slice_whole(&whole, spec);
-    tri_state_cost(spec, &whole, &state);
+    tri_state_cost(spec, &whole, TRI_DT_F32, &state);
     out->kda_bytes = state.kda_bytes;
     out->mla_bytes_per_token = state.mla_bytes_per_token;
 }

@@ -19,6 +19,7 @@ enum {
     KEY_CHUNK,
     KEY_LAYERS,
     KEY_ACT,
+    KEY_CACHE,
     KEY_EXPERTS,
     KEY_POLICY,
     KEY_IO,
@@ -36,6 +37,7 @@ static const struct argp_option flag_options[] = {
       "step); default auto: the first of disk, int8, int4, stream that fits",
       10 },
     { "act", KEY_ACT, "KIND", 0, "Activations in the matrix products: exact or int8", 10 },
+    { "cache", KEY_CACHE, "FORMAT", 0, "MLA cache: f32, bf16 or fp8 (default f32)", 10 },
     { "threads", KEY_THREADS, "N", 0, "Worker threads (default: all CPUs allowed)", 10 },
     { "chunk", KEY_CHUNK, "N", 0, "Tokens per prefill step (default 512)", 10 },
     { "layers", KEY_LAYERS, "N", 0, "Run only the first N layers", 10 },
@@ -114,6 +116,10 @@ static const struct choice trunks[] = { { "auto", TRI_TRUNK_AUTO },     { "disk"
                                         { "f32", TRI_TRUNK_F32 },       { "bf16", TRI_TRUNK_BF16 },
                                         { "int8", TRI_TRUNK_INT8 },     { "int4", TRI_TRUNK_INT4 },
                                         { "stream", TRI_TRUNK_STREAM }, { 0 } };
+static const struct choice acts[] = { { "exact", TRI_ACT_EXACT }, { "int8", TRI_ACT_INT8 }, { 0 } };
+static const struct choice caches[] = {
+    { "f32", TRI_DT_F32 }, { "bf16", TRI_DT_BF16 }, { "fp8", TRI_DT_E4M3 }, { 0 }
+};
 static const struct choice policies[] = {
     { "cycle", TRI_EXPERTS_CYCLE }, { "lru", TRI_EXPERTS_LRU }, { "lfu", TRI_EXPERTS_LFU }, { 0 }
 };
@@ -169,9 +175,10 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         o->trunk = (enum tri_trunk)choose(state, "trunk", arg, trunks);
         return 0;
     case KEY_ACT:
-        if (strcmp(arg, "exact") && strcmp(arg, "int8"))
-            argp_error(state, "--act %s: one of exact, int8", arg);
-        f->options.act = strcmp(arg, "int8") ? TRI_ACT_EXACT : TRI_ACT_INT8;
+        o->act = (enum tri_act)choose(state, "act", arg, acts);
+        return 0;
+    case KEY_CACHE:
+        o->cache = (enum tri_dtype)choose(state, "cache", arg, caches);
         return 0;
     case KEY_THREADS:
         parse_int_flag(state, "threads", arg, TRI_POOL_MAX_THREADS, &n);

@@ -86,7 +86,7 @@ float tri_e8m0_decode(uint8_t bits);  /* 2^(bits-127); 255 is NaN; 0 is 2^-127 *
 /* Rows of `cols` values: any plain or grouped format to float32 and back. */
 void tri_row_decode(float *out, enum tri_dtype dtype, const void *data, const void *scales,
                     int64_t cols);
-/* Encodes to BF16, F16, F32, I8G64, I4G32 or MXFP4. Scale rule of the group formats: largest
+/* Encodes to BF16, F16, F32, E4M3, I8G64, I4G32 or MXFP4. Scale rule of the group formats: largest
  * magnitude / 127 (int8), / 7 (int4), rounded to bf16; MXFP4: 2^(floor(log2 amax) - 2). */
 void tri_row_encode(void *data, void *scales, enum tri_dtype dtype, const float *in, int64_t cols);
 

@@ -258,6 +258,10 @@ void tri_row_encode(void *data, void *scales, enum tri_dtype dtype, const float 
         for (int64_t i = 0; i < cols; i++)
             put16(data, i, tri_f16_encode(in[i]));
         return;
+    case TRI_DT_E4M3:
+        for (int64_t i = 0; i < cols; i++)
+            ((uint8_t *)data)[i] = tri_e4m3_encode(in[i]);
+        return;
     case TRI_DT_I8G64:
         encode_i8(data, scales, in, cols);
         return;

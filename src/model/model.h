@@ -45,6 +45,7 @@ enum tri_act { TRI_ACT_EXACT, TRI_ACT_INT8 };
 struct tri_model_options {
     enum tri_trunk trunk;
     enum tri_act act;
+    enum tri_dtype cache; /* MLA cache of the sequences: F32 (0), BF16 or E4M3 */
     int threads;          /* 0 = all CPUs allowed to this process */
     int64_t layers;       /* run only the first N; 0 = all */
     int64_t chunk_tokens; /* most rows of one forward call; 0 = 512 */
@@ -56,7 +57,7 @@ struct tri_model_options {
     enum tri_expert_io expert_io;
     enum tri_aio_engine engine; /* how drives are read */
     int queue_depth;            /* reads in flight; 0: TRI_EXPERTS_DEPTH */
-    bool keep_nothing; /* no statistics of experts in MODEL/.trireme for later runs */
+    bool keep_nothing;          /* no statistics of experts in MODEL/.trireme for later runs */
     struct tri_notes notes;
     struct tri_progress progress; /* ticks in bytes while loading */
 };
@@ -114,6 +115,8 @@ void tri_model_profile(struct tri_model *model, struct tri_profile *profile);
 
 /* Counters of the expert store; all zero for a model without routed experts. */
 void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out);
+
+enum tri_dtype tri_model_cache_dtype(const struct tri_model *model);
 
 /* An empty sequence for this model. */
 TRI_MUST_CHECK enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens,

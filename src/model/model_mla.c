@@ -75,9 +75,8 @@ static void fill_caches(struct tri__step *step, const struct tri__layer *layer,
     int64_t width = spec->kv_rank + spec->rope, row = 0;
     for (int64_t i = 0; i < step->n_runs; i++) {
         const struct tri_run *run = &step->runs[i];
-        float *cache = tri_state_mla(run->state, layer->state_index);
-        memcpy(cache + tri_state_tokens(run->state) * width, s->kv + row * width,
-               (size_t)(run->n_tokens * width) * sizeof *cache);
+        tri_state_put_mla(run->state, layer->state_index, tri_state_tokens(run->state),
+                          s->kv + row * width, run->n_tokens);
         row += run->n_tokens;
     }
 }
@@ -118,7 +117,7 @@ static void some_heads(const struct heads_loop *l, const struct tri_run *run, in
     struct tri_mla_args args = { .ql = ql,
                                  .q = q,
                                  .cache = tri_state_mla(run->state, l->layer->state_index),
-                                 .cache_dtype = TRI_DT_F32,
+                                 .cache_dtype = tri_state_cache_dtype(run->state),
                                  .ol = ol,
                                  .tokens = run->n_tokens,
                                  .past = tri_state_tokens(run->state),

@@ -110,7 +110,7 @@ static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model
     if (tokens == 0)
         tokens = m->spec.context_tokens < TRI_MODEL_KEEP_TOKENS ? m->spec.context_tokens
                                                                 : TRI_MODEL_KEEP_TOKENS;
-    tri_state_cost(&m->spec, &m->slice, &cost);
+    tri_state_cost(&m->spec, &m->slice, m->cache, &cost);
     return cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
 }
 
@@ -205,11 +205,16 @@ enum tri_status tri_model_open(struct tri_model **out, const char *folder,
     if (options->chunk_tokens < 0 || options->chunk_tokens > TRI_MODEL_MAX_CHUNK_TOKENS)
         return tri_fail(err, TRI_ARG, "chunks of %lld tokens: 1 to %d are possible",
                         (long long)options->chunk_tokens, TRI_MODEL_MAX_CHUNK_TOKENS);
+    if (options->cache != TRI_DT_F32 && options->cache != TRI_DT_BF16 &&
+        options->cache != TRI_DT_E4M3)
+        return tri_fail(err, TRI_ARG, "an MLA cache in %s: f32, bf16 or fp8 are possible",
+                        tri_dtype_name(options->cache));
     struct tri_model *m = tri_calloc(1, sizeof *m);
     if (!m)
         return tri_fail(err, TRI_NOMEM, "no memory for the model");
     m->budget = budget;
     m->act = options->act;
+    m->cache = options->cache;
     m->chunk_tokens = options->chunk_tokens ? options->chunk_tokens : DEFAULT_CHUNK_TOKENS;
     enum tri_status st = open_parts(m, folder, options, err);
     if (st)
@@ -262,5 +267,11 @@ void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_st
 enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens, struct tri_state **out,
                                 struct tri_error *err)
 {
-    return tri_state_open(out, &model->spec, &model->slice, max_tokens, model->budget, err);
+    return tri_state_open(out, &model->spec, &model->slice, model->cache, max_tokens, model->budget,
+                          err);
+}
+
+enum tri_dtype tri_model_cache_dtype(const struct tri_model *model)
+{
+    return model->cache;
 }

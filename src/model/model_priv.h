@@ -84,6 +84,7 @@ struct tri_model {
     uint64_t fingerprint;
 
     enum tri_act act;
+    enum tri_dtype cache; /* of the states */
     int64_t chunk_tokens;
     void *scratch;
     uint64_t scratch_bytes;

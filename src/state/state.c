@@ -5,8 +5,9 @@
 #include "state/state_priv.h"
 
 static void shape_of(struct tri_state *s, const struct tri_spec *spec,
-                     const struct tri_slice *slice)
+                     const struct tri_slice *slice, enum tri_dtype cache)
 {
+    TRI_ASSERT(cache == TRI_DT_F32 || cache == TRI_DT_BF16 || cache == TRI_DT_E4M3);
     int64_t width = slice->kda_heads.count * spec->kda_dim;
     for (int64_t l = slice->layers.first; l < slice->layers.first + slice->layers.count; l++) {
         if (spec->layer[l].attn == TRI_ATTN_KDA)
@@ -17,30 +18,32 @@ static void shape_of(struct tri_state *s, const struct tri_spec *spec,
     s->s_floats = width * spec->kda_dim;
     s->conv_floats = 3 * (spec->conv_taps - 1) * width;
     s->mla_row = spec->kv_rank + spec->rope;
+    s->cache_dtype = cache;
+    s->mla_row_bytes = tri_row_data_bytes(cache, s->mla_row);
 }
 
 void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
-                    struct tri_state_bytes *out)
+                    enum tri_dtype cache, struct tri_state_bytes *out)
 {
     struct tri_state s = { 0 };
-    shape_of(&s, spec, slice);
+    shape_of(&s, spec, slice, cache);
     out->kda_bytes = (uint64_t)s.kda_layers * (uint64_t)(s.s_floats + s.conv_floats) * 4;
-    out->mla_bytes_per_token = (uint64_t)s.mla_layers * (uint64_t)s.mla_row * 4;
+    out->mla_bytes_per_token = (uint64_t)s.mla_layers * s.mla_row_bytes;
 }
 
 enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *spec,
-                               const struct tri_slice *slice, int64_t max_tokens,
-                               struct tri_budget *budget, struct tri_error *err)
+                               const struct tri_slice *slice, enum tri_dtype cache,
+                               int64_t max_tokens, struct tri_budget *budget, struct tri_error *err)
 {
     struct tri_state_bytes cost;
-    tri_state_cost(spec, slice, &cost);
+    tri_state_cost(spec, slice, cache, &cost);
     if (max_tokens < 1 || max_tokens > spec->context_tokens)
         return tri_fail(err, TRI_LIMIT, "a context of %lld tokens: the model takes 1 to %lld",
                         (long long)max_tokens, (long long)spec->context_tokens);
     struct tri_state *s = tri_calloc(1, sizeof *s);
     if (!s)
         return tri_fail(err, TRI_NOMEM, "no memory for a sequence");
-    shape_of(s, spec, slice);
+    shape_of(s, spec, slice, cache);
     s->budget = budget;
     s->max_tokens = max_tokens;
     s->fixed_bytes = cost.kda_bytes;
@@ -90,15 +93,14 @@ enum tri_status tri_state_copy(struct tri_state *dst, const struct tri_state *sr
                                struct tri_error *err)
 {
     TRI_ASSERT(dst->fixed_bytes == src->fixed_bytes && dst->mla_row == src->mla_row &&
-               dst->mla_layers == src->mla_layers);
+               dst->mla_layers == src->mla_layers && dst->cache_dtype == src->cache_dtype);
     if (src->tokens > dst->max_tokens)
         return tri_fail(err, TRI_LIMIT, "a sequence of %lld tokens does not fit in one of %lld",
                         (long long)src->tokens, (long long)dst->max_tokens);
     memcpy(dst->fixed, src->fixed, src->fixed_bytes);
     for (int64_t l = 0; l < src->mla_layers; l++)
-        memcpy(dst->cache + l * dst->max_tokens * dst->mla_row,
-               src->cache + l * src->max_tokens * src->mla_row,
-               (size_t)(src->tokens * src->mla_row) * sizeof(float));
+        memcpy(tri_state_mla(dst, l), tri__state_rows(src, l),
+               (uint64_t)src->tokens * src->mla_row_bytes);
     dst->tokens = src->tokens;
     return TRI_OK;
 }
@@ -114,10 +116,29 @@ float *tri_state_conv(struct tri_state *state, int64_t kda_index)
     return tri_state_kda(state, kda_index) + state->s_floats;
 }
 
-float *tri_state_mla(struct tri_state *state, int64_t mla_index)
+char *tri__state_rows(const struct tri_state *state, int64_t mla_index)
 {
     TRI_ASSERT(mla_index >= 0 && mla_index < state->mla_layers);
-    return state->cache + mla_index * state->max_tokens * state->mla_row;
+    return state->cache + (uint64_t)(mla_index * state->max_tokens) * state->mla_row_bytes;
+}
+
+void *tri_state_mla(struct tri_state *state, int64_t mla_index)
+{
+    return tri__state_rows(state, mla_index);
+}
+
+enum tri_dtype tri_state_cache_dtype(const struct tri_state *state)
+{
+    return state->cache_dtype;
+}
+
+void tri_state_put_mla(struct tri_state *state, int64_t mla_index, int64_t token, const float *rows,
+                       int64_t n)
+{
+    char *out = tri__state_rows(state, mla_index) + (uint64_t)token * state->mla_row_bytes;
+    TRI_ASSERT(token >= 0 && n >= 0 && token + n <= state->max_tokens);
+    for (int64_t i = 0; i < n; i++, out += state->mla_row_bytes)
+        tri_row_encode(out, NULL, state->cache_dtype, rows + i * state->mla_row, state->mla_row);
 }
 
 void tri_state_advance(struct tri_state *state, int64_t n)

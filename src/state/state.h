@@ -10,6 +10,7 @@
 #define TRI_STATE_STATE_H
 
 #include "base/mem.h"
+#include "fmt/fmt.h"
 #include "layout/layout.h"
 #include "spec/spec.h"
 
@@ -20,14 +21,17 @@ struct tri_state_bytes {
     uint64_t mla_bytes_per_token; /* per token of capacity */
 };
 
+/* `cache` is how the MLA cache is kept: F32, BF16 (rounded to nearest) or E4M3 (scale 1, saturating
+ * at 448, as serving engines keep it: K3 spec 4). The KDA part is float32. */
 void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
-                    struct tri_state_bytes *out);
+                    enum tri_dtype cache, struct tri_state_bytes *out);
 
 /* An empty sequence with room for `max_tokens` (>= 1) tokens. `spec` and `slice` are copied from.
  */
 TRI_MUST_CHECK enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *spec,
-                                              const struct tri_slice *slice, int64_t max_tokens,
-                                              struct tri_budget *budget, struct tri_error *err);
+                                              const struct tri_slice *slice, enum tri_dtype cache,
+                                              int64_t max_tokens, struct tri_budget *budget,
+                                              struct tri_error *err);
 void tri_state_close(struct tri_state *state);
 
 int64_t tri_state_tokens(const struct tri_state *state);     /* held so far */
@@ -61,8 +65,12 @@ TRI_MUST_CHECK enum tri_status tri_state_load(struct tri_state *state, const cha
 float *tri_state_kda(struct tri_state *state, int64_t kda_index);
 /* Convolution tails of q, k, v: [3][taps - 1][heads * dim] f32, oldest first. */
 float *tri_state_conv(struct tri_state *state, int64_t kda_index);
-/* MLA cache [max_tokens][kv_rank + rope] f32: normalised latent, then k_pe. */
-float *tri_state_mla(struct tri_state *state, int64_t mla_index);
+/* MLA cache [max_tokens][kv_rank + rope] in the cache's format: normalised latent, then k_pe. */
+void *tri_state_mla(struct tri_state *state, int64_t mla_index);
+enum tri_dtype tri_state_cache_dtype(const struct tri_state *state);
+/* Encodes n float32 rows into the cache from `token` on. */
+void tri_state_put_mla(struct tri_state *state, int64_t mla_index, int64_t token, const float *rows,
+                       int64_t n);
 /* Declares `n` more tokens held, after every layer has written them. */
 void tri_state_advance(struct tri_state *state, int64_t n);
 

@@ -1,7 +1,7 @@
 /*
  * A state as a file. Little-endian, in this order:
  *
- *   header 80 bytes | ids n_tokens * int32 | fixed part | per MLA layer tokens * mla_row float32 |
+ *   header 80 bytes | ids n_tokens * int32 | fixed part | per MLA layer tokens rows of the cache |
  * sum
  *
  * The sum is tri_hash64 chained over those parts. Nothing of the file is believed before its
@@ -23,7 +23,7 @@ struct header {
     char magic[8];
     uint64_t fingerprint;
     int64_t tokens, kda_layers, s_floats, conv_floats, mla_layers, mla_row;
-    uint64_t fixed_bytes, reserved;
+    uint64_t fixed_bytes, cache_dtype;
 };
 _Static_assert(sizeof(struct header) == 80, "state file header");
 
@@ -79,7 +79,8 @@ static void fill_header(struct header *h, const struct tri_state *s, uint64_t fi
                           .conv_floats = s->conv_floats,
                           .mla_layers = s->mla_layers,
                           .mla_row = s->mla_row,
-                          .fixed_bytes = s->fixed_bytes };
+                          .fixed_bytes = s->fixed_bytes,
+                          .cache_dtype = s->cache_dtype };
     memcpy(h->magic, MAGIC, sizeof h->magic);
 }
 
@@ -94,8 +95,7 @@ static enum tri_status put_state(struct file *f, const struct tri_state *s, uint
     if (!st)
         st = put(f, s->fixed, s->fixed_bytes);
     for (int64_t l = 0; l < s->mla_layers && !st; l++)
-        st = put(f, s->cache + l * s->max_tokens * s->mla_row,
-                 (size_t)(s->tokens * s->mla_row) * sizeof(float));
+        st = put(f, tri__state_rows(s, l), (uint64_t)s->tokens * s->mla_row_bytes);
     if (!st) {
         uint64_t sum = f->sum;
         st = put(f, &sum, sizeof sum);
@@ -149,7 +149,7 @@ static enum tri_status check_header(const struct file *f, const struct header *h
                         "; open with a larger --context",
                         f->path, h->tokens, s->max_tokens);
     uint64_t bytes = sizeof *h + (uint64_t)h->tokens * 4 + s->fixed_bytes +
-                     (uint64_t)(s->mla_layers * h->tokens * s->mla_row) * 4 + 8;
+                     (uint64_t)(s->mla_layers * h->tokens) * s->mla_row_bytes + 8;
     if (fstat(f->fd, &sb) || (uint64_t)sb.st_size != bytes)
         return tri_fail(f->err, TRI_FORMAT, "%s: %lld bytes where %" PRIu64 " are expected",
                         f->path, (long long)sb.st_size, bytes);
@@ -172,8 +172,7 @@ static enum tri_status get_state(struct file *f, struct tri_state *s, uint64_t f
     if (!st)
         st = get(f, s->fixed, s->fixed_bytes);
     for (int64_t l = 0; l < s->mla_layers && !st; l++)
-        st = get(f, s->cache + l * s->max_tokens * s->mla_row,
-                 (size_t)(h.tokens * s->mla_row) * sizeof(float));
+        st = get(f, tri__state_rows(s, l), (uint64_t)h.tokens * s->mla_row_bytes);
     uint64_t sum = f->sum, stored = 0;
     if (!st)
         st = get(f, &stored, sizeof stored);

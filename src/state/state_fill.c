@@ -23,9 +23,14 @@ enum tri_status tri_state_fill(struct tri_state *state, int64_t tokens, uint64_t
     for (; n < fixed; n++)
         state->fixed[n] = made_up(seed, n, 0.1f);
     for (int64_t l = 0; l < state->mla_layers; l++) {
-        float *rows = state->cache + l * state->max_tokens * state->mla_row;
-        for (int64_t i = 0; i < tokens * state->mla_row; i++)
-            rows[i] = made_up(seed, n++, 1.7f); /* spread of a normalised latent: 1 */
+        for (int64_t t = 0; t < tokens; t++) {
+            char *row = tri__state_rows(state, l) + (uint64_t)t * state->mla_row_bytes;
+            uint64_t value = tri_row_data_bytes(state->cache_dtype, 1);
+            for (int64_t i = 0; i < state->mla_row; i++) {
+                float v = made_up(seed, n++, 1.7f); /* spread of a normalised latent: 1 */
+                tri_row_encode(row + (uint64_t)i * value, NULL, state->cache_dtype, &v, 1);
+            }
+        }
     }
     state->tokens = tokens;
     return TRI_OK;
