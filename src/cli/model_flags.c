@@ -264,21 +264,28 @@ static enum tri_status find_ceiling(uint64_t *ram_bytes, struct tri_error *err)
     return TRI_OK;
 }
 
+/* Progress only where a person watches; notes everywhere: a coarser trunk is never silent. */
+static struct tri_model_options watched(const struct tri_model_flags *flags, struct line *line)
+{
+    struct tri_model_options options = flags->options;
+    *line = (struct line){ .begin_s = tri_now_s() };
+    if (!flags->quiet)
+        options.notes = (struct tri_notes){ print_note, NULL };
+    if (!flags->quiet && isatty(STDERR_FILENO))
+        options.progress = (struct tri_progress){ draw_progress, line };
+    return options;
+}
+
 enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_flags *flags,
                                struct tri_error *err)
 {
-    struct tri_model_options options = flags->options;
-    struct line line = { .begin_s = tri_now_s() };
+    struct line line;
+    struct tri_model_options options = watched(flags, &line);
     uint64_t ram = flags->ram_bytes;
     *out = (struct tri_opened){ 0 };
     enum tri_status st = tri_model_path(out->folder, flags->model, err);
-    if (st)
-        return st;
-    if (!flags->quiet && isatty(STDERR_FILENO)) {
-        options.progress = (struct tri_progress){ draw_progress, &line };
-        options.notes = (struct tri_notes){ print_note, NULL };
-    }
-    st = find_ceiling(&ram, err);
+    if (!st)
+        st = find_ceiling(&ram, err);
     if (!st)
         st = tri_budget_open(&out->budget, ram, err);
     if (!st)
@@ -288,6 +295,27 @@ enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_fl
     out->load_s = tri_now_s() - line.begin_s;
     if (st)
         tri_flags_close(out);
+    return st;
+}
+
+enum tri_status tri_flags_pack(const struct tri_model_flags *flags, struct tri_pack_report *report,
+                               struct tri_error *err)
+{
+    struct line line;
+    struct tri_model_options options = watched(flags, &line);
+    struct tri_budget *budget = NULL;
+    char folder[TRI_MODEL_PATH_MAX_BYTES];
+    uint64_t ram = flags->ram_bytes;
+    enum tri_status st = tri_model_path(folder, flags->model, err);
+    if (!st)
+        st = find_ceiling(&ram, err);
+    if (!st)
+        st = tri_budget_open(&budget, ram, err);
+    if (!st)
+        st = tri_model_pack(folder, &options, budget, report, err);
+    if (line.drawn)
+        fprintf(stderr, "\r\033[K");
+    tri_budget_close(budget);
     return st;
 }
 

@@ -32,6 +32,11 @@ TRI_MUST_CHECK enum tri_status
 tri_flags_open(struct tri_opened *out, const struct tri_model_flags *flags, struct tri_error *err);
 void tri_flags_close(struct tri_opened *opened);
 
+/* tri_model_pack() of the folder and format that the flags name, with progress. */
+TRI_MUST_CHECK enum tri_status tri_flags_pack(const struct tri_model_flags *flags,
+                                              struct tri_pack_report *report,
+                                              struct tri_error *err);
+
 /* "20G", "512M", "1.5T", "4096": binary units, whole bytes. False when it is no size or overflows.
  */
 bool tri_parse_size(const char *text, uint64_t *bytes);

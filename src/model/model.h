@@ -72,6 +72,22 @@ TRI_MUST_CHECK enum tri_status tri_model_open(struct tri_model **out, const char
                                               struct tri_budget *budget, struct tri_error *err);
 void tri_model_close(struct tri_model *model);
 
+struct tri_pack_report {
+    char folder[4000];
+    uint64_t bytes;      /* of all files with weights */
+    uint64_t kept_bytes; /* of those, found whole from an earlier, interrupted run */
+};
+
+/*
+ * Writes the trunk in options->trunk (DISK, F32, BF16, INT8 or INT4) to
+ * MODEL/trireme-pack-<format>, from which tri_model_open then reads it at the speed of the drive.
+ * Needs memory for one unit. Resumable: what is there whole is kept; the index comes last. TRI_BUSY
+ * when another process packs.
+ */
+TRI_MUST_CHECK enum tri_status
+tri_model_pack(const char *folder, const struct tri_model_options *options,
+               struct tri_budget *budget, struct tri_pack_report *report, struct tri_error *err);
+
 const struct tri_spec *tri_model_spec(const struct tri_model *model);
 const struct tri_slice *tri_model_slice(const struct tri_model *model);
 int64_t tri_model_chunk_tokens(const struct tri_model *model);

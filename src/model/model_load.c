@@ -105,6 +105,7 @@ struct run {
     struct tri__trunk *t;
     int64_t first;
     char *window; /* NULL: own blocks; units without one are left out */
+    bool packed;  /* matrices come from elsewhere: vectors only */
     const struct tri_progress *progress;
     uint64_t total_bytes;
     _Atomic uint64_t done_bytes;
@@ -115,7 +116,7 @@ struct run {
 /* The block that a job's matrix lies in, NULL when this run leaves the job out. */
 static char *block_of(const struct run *r, const struct tri__job *j)
 {
-    if (j->unit < 0)
+    if (j->unit < 0 || r->packed)
         return NULL;
     return r->window ? r->window : r->t->unit[j->unit].block;
 }
@@ -184,16 +185,46 @@ static enum tri_status run_jobs(struct run *r, int64_t n, struct tri_pool *pool)
     return (enum tri_status)r->failed;
 }
 
+/* A unit from the pack: its bytes are the block, only the matrices' places must be told. */
+static enum tri_status load_packed(struct tri__trunk *t, int64_t unit, char *block,
+                                   struct tri_pool *pool, struct tri_error *err)
+{
+    const struct tri__unit *u = &t->unit[unit];
+    for (int64_t i = u->first_job; i < u->first_job + u->jobs; i++) {
+        const struct tri__job *j = &t->jobs[i];
+        struct tri_matrix *m = j->matrix, *m2 = j->matrix2;
+        if (m)
+            *m = tri_matrix_in(block + j->at, m->dtype, m->rows, m->cols);
+        if (m2)
+            *m2 = tri_matrix_in(block + j->at2, m2->dtype, m2->rows, m2->cols);
+    }
+    return tri__pack_read(&t->pack, unit, block, pool, err);
+}
+
 enum tri_status tri__trunk_load(struct tri__trunk *t, const struct tri_progress *progress,
                                 struct tri_error *err)
 {
-    struct run r = { .t = t, .progress = progress, .err = err };
-    return run_jobs(&r, t->n_jobs, t->m->pool);
+    struct run r = { .t = t, .packed = t->packed, .progress = progress, .err = err };
+    enum tri_status st = run_jobs(&r, t->n_jobs, t->m->pool);
+    uint64_t done = 0, total = 0;
+    for (int64_t u = 0; u < t->n_units && t->packed; u++)
+        total += t->unit[u].block ? t->unit[u].bytes : 0;
+    for (int64_t u = 0; u < t->n_units && t->packed && !st; u++) {
+        if (!t->unit[u].block)
+            continue;
+        st = load_packed(t, u, t->unit[u].block, t->m->pool, err);
+        done += t->unit[u].bytes;
+        if (!st && tri_tick(progress, "packed trunk", done, total))
+            st = tri_fail(err, TRI_CANCELLED, "loading was stopped");
+    }
+    return st;
 }
 
 enum tri_status tri__trunk_load_unit(struct tri__trunk *t, int32_t unit, char *window,
                                      struct tri_pool *pool, struct tri_error *err)
 {
+    if (t->packed)
+        return load_packed(t, unit, window, pool, err);
     struct run r = { .t = t, .first = t->unit[unit].first_job, .window = window, .err = err };
     return run_jobs(&r, t->unit[unit].jobs, pool);
 }

@@ -98,7 +98,7 @@ static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *e
             return st;
         sum = tri_hash64(sum, bytes, n);
     }
-    m->fingerprint = sum;
+    m->whole_fingerprint = sum;
     return TRI_OK;
 }
 
@@ -161,7 +161,8 @@ static enum tri_status open_experts(struct tri_model *m, const char *folder,
     return tri_experts_open(&m->experts, m->ckpt, &m->spec, &o, m->budget, err);
 }
 
-static enum tri_status open_parts(struct tri_model *m, const char *folder,
+/* What a model is, before any weight: config, checkpoint, threads, this rank's slice. */
+static enum tri_status open_shape(struct tri_model *m, const char *folder,
                                   const struct tri_model_options *options, struct tri_error *err)
 {
     char config[4096];
@@ -174,27 +175,49 @@ static enum tri_status open_parts(struct tri_model *m, const char *folder,
         st = tri_checkpoint_open(&m->ckpt, folder, &m->spec, tri_pool_threads(m->pool),
                                  &options->notes, err);
     if (!st)
+        st = take_fingerprint(m, err);
+    if (!st)
         st = cut_layers(&m->spec, options->layers, err);
     if (st)
         return st;
+    m->fingerprint = tri_hash64(m->whole_fingerprint, &m->spec.layers, sizeof m->spec.layers);
     tri_slice_whole(&m->slice, &m->spec);
+    return open_layers(m, err);
+}
+
+static enum tri_status open_parts(struct tri_model *m, const char *folder,
+                                  const struct tri_model_options *options, struct tri_error *err)
+{
     unsigned isas = 0;
-    st = tri_cpu_isas(&isas, err);
+    uint64_t least = 0;
+    enum tri_status st = open_shape(m, folder, options, err);
+    if (!st)
+        st = tri_cpu_isas(&isas, err);
     tri_kernels_fill(&m->kernel_table, isas);
     m->kernels = &m->kernel_table;
     if (!st)
-        st = open_layers(m, err);
-    if (!st)
         st = open_scratch(m, err);
-    if (!st)
-        st = take_fingerprint(m, err);
-    uint64_t least = 0;
     if (!st)
         st = least_expert_bytes(m, &least, err);
     if (!st)
-        st = tri__trunk_open(m, options, sequence_bytes(m, options) + least, err);
+        st = tri__trunk_open(m, folder, options, sequence_bytes(m, options) + least, err);
     if (!st)
         st = open_experts(m, folder, options, err);
+    return st;
+}
+
+enum tri_status tri_model_pack(const char *folder, const struct tri_model_options *options,
+                               struct tri_budget *budget, struct tri_pack_report *report,
+                               struct tri_error *err)
+{
+    struct tri_model *m = tri_calloc(1, sizeof *m);
+    if (!m)
+        return tri_fail(err, TRI_NOMEM, "no memory for the model");
+    m->budget = budget;
+    enum tri_status st = open_shape(m, folder, options, err);
+    if (!st)
+        st = tri__trunk_pack(m, folder, options, report, err);
+    tri_model_close(m);
     return st;
 }
 

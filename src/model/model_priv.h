@@ -81,7 +81,7 @@ struct tri_model {
     struct tri__layer *layer;      /* [spec.layers] */
     struct tri_matrix embed, head; /* embed.data NULL: rows are read from disk */
     float *final_norm, *out_mix;
-    uint64_t fingerprint;
+    uint64_t fingerprint, whole_fingerprint; /* whole: whatever --layers says */
 
     enum tri_act act;
     enum tri_dtype cache; /* of the states */
@@ -109,8 +109,13 @@ struct tri__step {
     int64_t tokens;
 };
 
-/* model_trunk.c: `keep_bytes` of the budget stay free for sequences and experts. */
-TRI_MUST_CHECK enum tri_status tri__trunk_open(struct tri_model *m,
+/* model_trunk.c: writes a pack; the model needs its shape and checkpoint only. */
+TRI_MUST_CHECK enum tri_status tri__trunk_pack(struct tri_model *m, const char *folder,
+                                               const struct tri_model_options *options,
+                                               struct tri_pack_report *report,
+                                               struct tri_error *err);
+/* `keep_bytes` of the budget stay free for sequences and experts. */
+TRI_MUST_CHECK enum tri_status tri__trunk_open(struct tri_model *m, const char *folder,
                                                const struct tri_model_options *options,
                                                uint64_t keep_bytes, struct tri_error *err);
 void tri__trunk_close(struct tri_model *m);

@@ -120,35 +120,13 @@ static enum tri_status take_memory(struct tri__trunk *t, const bool *resident,
     return st;
 }
 
-/* Decides the format and residency, and takes the memory. */
-static enum tri_status settle(struct tri__trunk *t, const struct tri_model_options *o,
-                              uint64_t keep_bytes, struct tri_error *err)
+/* As stored, or as packed, with as many units resident as fit. */
+static enum tri_status settle_streamed(struct tri__trunk *t, const struct tri_model_options *o,
+                                       uint64_t room, struct tri_error *err)
 {
-    static const enum tri_trunk ladder[] = { TRI_TRUNK_DISK, TRI_TRUNK_INT8, TRI_TRUNK_INT4 };
-    uint64_t room = room_for_trunk(t, keep_bytes);
-    if (o->trunk != TRI_TRUNK_AUTO && o->trunk != TRI_TRUNK_STREAM) {
-        if (!try_format(t, o->trunk, room))
-            return tri_fail(err, TRI_BUDGET,
-                            "the trunk takes %.1f MiB as %s, the budget has %.1f MiB for it; give "
-                            "more memory (--ram), a smaller --trunk, or leave --trunk out to "
-                            "stream what does not fit",
-                            (double)placed_bytes(t) / 1048576, format_names[o->trunk],
-                            (double)room / 1048576);
-        return take_memory(t, NULL, err);
-    }
-    for (size_t i = 0; i < 3 && o->trunk == TRI_TRUNK_AUTO; i++) {
-        if (!try_format(t, ladder[i], room))
-            continue;
-        if (i > 0)
-            tri_note(&o->notes, "the trunk is kept as %s (%.1f GiB): as stored it does not fit",
-                     format_names[ladder[i]], (double)placed_bytes(t) / 1073741824);
-        return take_memory(t, NULL, err);
-    }
     bool *resident = tri_calloc((size_t)t->n_units, sizeof *resident);
     if (!resident)
         return tri_fail(err, TRI_NOMEM, "no memory for the trunk");
-    t->format = TRI_TRUNK_DISK;
-    tri__trunk_place(t);
     enum tri_status st = plan_stream(t, room, o->trunk == TRI_TRUNK_STREAM, resident, err);
     if (!st)
         st = take_memory(t, resident, err);
@@ -159,8 +137,51 @@ static enum tri_status settle(struct tri__trunk *t, const struct tri_model_optio
     return st;
 }
 
-enum tri_status tri__trunk_open(struct tri_model *m, const struct tri_model_options *options,
-                                uint64_t keep_bytes, struct tri_error *err)
+/* A format that was asked for: resident, or streamed if a pack makes that mere reading. */
+static enum tri_status settle_asked(struct tri__trunk *t, const char *folder,
+                                    const struct tri_model_options *o, uint64_t room,
+                                    struct tri_error *err)
+{
+    bool fits = try_format(t, o->trunk, room);
+    t->packed = tri__pack_find(&t->pack, t, folder, &o->notes);
+    if (fits)
+        return take_memory(t, NULL, err);
+    if (t->packed)
+        return settle_streamed(t, o, room, err);
+    return tri_fail(err, TRI_BUDGET,
+                    "the trunk takes %.1f MiB as %s, the budget has %.1f MiB for it; give more "
+                    "memory (--ram), a smaller --trunk, or leave --trunk out to stream what does "
+                    "not fit",
+                    (double)placed_bytes(t) / 1048576, format_names[o->trunk],
+                    (double)room / 1048576);
+}
+
+/* Decides the format and residency, and takes the memory. */
+static enum tri_status settle(struct tri__trunk *t, const char *folder,
+                              const struct tri_model_options *o, uint64_t keep_bytes,
+                              struct tri_error *err)
+{
+    static const enum tri_trunk ladder[] = { TRI_TRUNK_DISK, TRI_TRUNK_INT8, TRI_TRUNK_INT4 };
+    uint64_t room = room_for_trunk(t, keep_bytes);
+    if (o->trunk != TRI_TRUNK_AUTO && o->trunk != TRI_TRUNK_STREAM)
+        return settle_asked(t, folder, o, room, err);
+    for (size_t i = 0; i < 3 && o->trunk == TRI_TRUNK_AUTO; i++) {
+        if (!try_format(t, ladder[i], room))
+            continue;
+        if (i > 0)
+            tri_note(&o->notes, "the trunk is kept as %s (%.1f GiB): as stored it does not fit",
+                     format_names[ladder[i]], (double)placed_bytes(t) / 1073741824);
+        t->packed = tri__pack_find(&t->pack, t, folder, &o->notes);
+        return take_memory(t, NULL, err);
+    }
+    t->format = TRI_TRUNK_DISK;
+    tri__trunk_place(t);
+    t->packed = tri__pack_find(&t->pack, t, folder, &o->notes);
+    return settle_streamed(t, o, room, err);
+}
+
+/* The list of jobs; no memory for matrices yet. */
+static enum tri_status open_list(struct tri_model *m, struct tri_error *err)
 {
     struct tri__trunk *t = tri_calloc(1, sizeof *t);
     if (!t)
@@ -173,14 +194,35 @@ enum tri_status tri__trunk_open(struct tri_model *m, const struct tri_model_opti
     if (!t->unit)
         return tri_fail(err, TRI_NOMEM, "no memory for weights");
     tri__trunk_list(t);
-    enum tri_status st = t->status;
+    return t->status;
+}
+
+enum tri_status tri__trunk_open(struct tri_model *m, const char *folder,
+                                const struct tri_model_options *options, uint64_t keep_bytes,
+                                struct tri_error *err)
+{
+    enum tri_status st = open_list(m, err);
     if (!st)
-        st = settle(t, options, keep_bytes, err);
+        st = settle(m->trunk, folder, options, keep_bytes, err);
     if (!st)
-        st = tri__trunk_load(t, &options->progress, err);
-    if (!st && t->windows)
-        st = tri__stream_open(t, err);
+        st = tri__trunk_load(m->trunk, &options->progress, err);
+    if (!st && m->trunk->windows)
+        st = tri__stream_open(m->trunk, err);
     return st;
+}
+
+enum tri_status tri__trunk_pack(struct tri_model *m, const char *folder,
+                                const struct tri_model_options *options,
+                                struct tri_pack_report *report, struct tri_error *err)
+{
+    if (options->trunk == TRI_TRUNK_AUTO || options->trunk == TRI_TRUNK_STREAM)
+        return tri_fail(err, TRI_ARG, "which format? --trunk int8, int4, bf16, f32 or disk");
+    enum tri_status st = open_list(m, err);
+    if (st)
+        return st;
+    m->trunk->format = options->trunk;
+    tri__trunk_place(m->trunk);
+    return tri__pack_write(m->trunk, folder, &options->progress, report, err);
 }
 
 enum tri_trunk tri_model_trunk(const struct tri_model *model)

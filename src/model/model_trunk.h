@@ -51,6 +51,12 @@ struct tri__block {
     char *data;
 };
 
+/* A folder that holds units' blocks ready for RAM (model_pack.c). */
+struct tri__pack {
+    struct tri__trunk *t;
+    char folder[4000];
+};
+
 struct tri__trunk {
     struct tri_model *m;
     enum tri_trunk format; /* decided: never AUTO or STREAM */
@@ -68,6 +74,8 @@ struct tri__trunk {
     int windows;
     uint64_t window_bytes, streamed_bytes; /* of one window; streamed in one step */
     struct tri__stream *stream;            /* NULL when everything is resident */
+    struct tri__pack pack;
+    bool packed; /* units come from the pack instead of from the shards */
 };
 
 /* model_jobs.c */
@@ -82,6 +90,16 @@ tri__trunk_load(struct tri__trunk *t, const struct tri_progress *progress, struc
 TRI_MUST_CHECK enum tri_status tri__trunk_load_unit(struct tri__trunk *t, int32_t unit,
                                                     char *window, struct tri_pool *pool,
                                                     struct tri_error *err);
+
+/* model_pack.c. find: a whole pack of this model in t->format. read: one unit, checked. */
+bool tri__pack_find(struct tri__pack *p, struct tri__trunk *t, const char *model,
+                    const struct tri_notes *notes);
+TRI_MUST_CHECK enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *block,
+                                              struct tri_pool *pool, struct tri_error *err);
+TRI_MUST_CHECK enum tri_status tri__pack_write(struct tri__trunk *t, const char *model,
+                                               const struct tri_progress *progress,
+                                               struct tri_pack_report *report,
+                                               struct tri_error *err);
 
 /* model_stream.c: the thread that brings units to the windows. */
 TRI_MUST_CHECK enum tri_status tri__stream_open(struct tri__trunk *t, struct tri_error *err);

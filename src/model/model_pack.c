@@ -1,0 +1,317 @@
+/*
+ * The trunk as it lies in RAM, in files beside the shards, so that opening is reading: no
+ * conversion, no search for tensors. A folder per format:
+ *
+ *   <model>/trireme-pack-int8/{layer-0000.bin, ..., head.bin, embed.bin}   units' blocks
+ *                             {layer-0000.sum, ...}                        tri_hash64 of each piece
+ *                             index.json                                   written last
+ *
+ * Experts are never copied. Every piece of 32 MiB has its checksum and is checked when it is read;
+ * a damaged one is an error that names the file and the byte, never a silent return to the shards.
+ */
+#include "model/model_trunk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/json.h"
+
+enum { VERSION = 1, MAX_INDEX_BYTES = 1 << 20 };
+static const uint64_t PIECE_BYTES = 32 << 20;
+
+static const char *format_name(enum tri_trunk format)
+{
+    static const char *const names[] = { [TRI_TRUNK_DISK] = "disk",
+                                         [TRI_TRUNK_F32] = "f32",
+                                         [TRI_TRUNK_BF16] = "bf16",
+                                         [TRI_TRUNK_INT8] = "int8",
+                                         [TRI_TRUNK_INT4] = "int4" };
+    TRI_ASSERT(format > TRI_TRUNK_AUTO && format < TRI_TRUNK_STREAM);
+    return names[format];
+}
+
+static void unit_path(char out[4096], const struct tri__pack *p, int64_t unit, const char *end)
+{
+    int64_t layers = p->t->n_units - 2;
+    if (unit < layers)
+        snprintf(out, 4096, "%s/layer-%04lld.%s", p->folder, (long long)unit, end);
+    else
+        snprintf(out, 4096, "%s/%s.%s", p->folder, unit == layers ? "head" : "embed", end);
+}
+
+static uint64_t pieces_of(uint64_t bytes)
+{
+    return (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
+{
+    uint64_t left = bytes - piece * PIECE_BYTES;
+    return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+/* Whole file of a known size, or TRI_FORMAT. */
+static enum tri_status read_sums(const struct tri__pack *p, int64_t unit, uint64_t **out,
+                                 struct tri_error *err)
+{
+    char path[4096], *data = NULL;
+    size_t bytes = 0, want = (size_t)pieces_of(p->t->unit[unit].bytes) * sizeof **out;
+    unit_path(path, p, unit, "sum");
+    enum tri_status st = tri_read_file(&data, &bytes, path, want, err);
+    if (!st && bytes != want) {
+        tri_free(data);
+        return tri_fail(err, TRI_FORMAT, "%s: damaged; remove the folder and pack again", path);
+    }
+    if (!st)
+        *out = (uint64_t *)(void *)data;
+    return st;
+}
+
+/* ---- reading ---- */
+
+struct reading {
+    const struct tri__pack *p;
+    int64_t unit;
+    int fd;
+    char *block, path[4096];
+    const uint64_t *sums;
+    atomic_int failed;
+    struct tri_error *err;
+};
+
+static enum tri_status read_piece(const struct reading *r, uint64_t piece, struct tri_error *err)
+{
+    uint64_t bytes = piece_bytes(r->p->t->unit[r->unit].bytes, piece), at = piece * PIECE_BYTES;
+    for (uint64_t got = 0; got < bytes;) {
+        ssize_t n = pread(r->fd, r->block + at + got, bytes - got, (off_t)(at + got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return tri_fail_errno(err, TRI_IO, errno, "%s at byte %" PRIu64, r->path, at + got);
+        if (n == 0)
+            return tri_fail(err, TRI_FORMAT, "%s: ends at byte %" PRIu64 ", it was cut", r->path,
+                            at + got);
+        got += (uint64_t)n;
+    }
+    if (tri_hash64(0, r->block + at, bytes) != r->sums[piece])
+        return tri_fail(err, TRI_FORMAT,
+                        "%s: damaged at bytes %" PRIu64 " to %" PRIu64
+                        "; remove the folder and pack again",
+                        r->path, at, at + bytes);
+    return TRI_OK;
+}
+
+static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    struct reading *r = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end && !atomic_load(&r->failed); i++) {
+        struct tri_error err = { 0 };
+        enum tri_status st = read_piece(r, (uint64_t)i, &err);
+        int none = TRI_OK;
+        if (st && atomic_compare_exchange_strong(&r->failed, &none, st) && r->err &&
+            r->err->status == TRI_OK)
+            *r->err = err;
+    }
+}
+
+enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *block,
+                               struct tri_pool *pool, struct tri_error *err)
+{
+    struct reading r = { .p = p, .unit = unit, .block = block, .err = err };
+    uint64_t *sums = NULL;
+    enum tri_status st = read_sums(p, unit, &sums, err);
+    if (st)
+        return st;
+    unit_path(r.path, p, unit, "bin");
+    r.sums = sums;
+    r.fd = open(r.path, O_RDONLY | O_CLOEXEC);
+    if (r.fd < 0) {
+        st = tri_fail_errno(err, TRI_IO, errno, "%s", r.path);
+    } else {
+        tri_pool_for(pool, (int64_t)pieces_of(p->t->unit[unit].bytes), 1, read_pieces, &r);
+        st = (enum tri_status)r.failed;
+        close(r.fd);
+    }
+    tri_free(sums);
+    return st;
+}
+
+static bool pack_folder(struct tri__pack *p, const char *model, enum tri_trunk format)
+{
+    return snprintf(p->folder, sizeof p->folder, "%s/trireme-pack-%s", model, format_name(format)) <
+           (int)sizeof p->folder;
+}
+
+bool tri__pack_find(struct tri__pack *p, struct tri__trunk *t, const char *model,
+                    const struct tri_notes *notes)
+{
+    char path[4096];
+    json_t *json = NULL;
+    const char *format = NULL;
+    json_int_t version = 0, fingerprint = 0, units = 0, bytes = 0;
+    uint64_t placed = 0;
+    *p = (struct tri__pack){ .t = t };
+    if (!pack_folder(p, model, t->format) ||
+        snprintf(path, sizeof path, "%s/index.json", p->folder) >= (int)sizeof path ||
+        access(path, F_OK))
+        return false;
+    for (int64_t u = 0; u < t->n_units; u++)
+        placed += t->unit[u].bytes;
+    bool fits =
+        tri_json_load(&json, path, MAX_INDEX_BYTES, NULL) == TRI_OK &&
+        !json_unpack(json, "{s:I,s:s,s:I,s:I,s:I}", "trireme_pack", &version, "format", &format,
+                     "fingerprint", &fingerprint, "units", &units, "bytes", &bytes) &&
+        version == VERSION && !strcmp(format, format_name(t->format)) &&
+        (uint64_t)fingerprint == t->m->whole_fingerprint && units == t->n_units &&
+        (uint64_t)bytes == placed;
+    json_decref(json);
+    if (!fits)
+        tri_note(notes, "%s does not belong to this model or this version: ignored", p->folder);
+    return fits;
+}
+
+/* ---- writing ---- */
+
+static enum tri_status write_file(const char *path, const void *data, uint64_t bytes,
+                                  struct tri_error *err)
+{
+    char temp[4200];
+    const char *p = data;
+    snprintf(temp, sizeof temp, "%s.new", path);
+    int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return tri_fail_errno(err, TRI_IO, errno, "cannot create %s", temp);
+    enum tri_status st = TRI_OK;
+    while (bytes && !st) {
+        ssize_t n = write(fd, p, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            st = tri_fail_errno(err, TRI_IO, n ? errno : ENOSPC, "cannot write %s", temp);
+            break;
+        }
+        p += n;
+        bytes -= (uint64_t)n;
+    }
+    if (!st && fsync(fd))
+        st = tri_fail_errno(err, TRI_IO, errno, "cannot write %s", temp);
+    if (close(fd) && !st)
+        st = tri_fail_errno(err, TRI_IO, errno, "cannot write %s", temp);
+    if (!st && rename(temp, path))
+        st = tri_fail_errno(err, TRI_IO, errno, "cannot rename %s", temp);
+    if (st)
+        unlink(temp);
+    return st;
+}
+
+/* Written by an earlier, interrupted run: the sums come after the block, so both mean whole. */
+static bool already_there(const struct tri__pack *p, int64_t unit)
+{
+    char bin[4096], sum[4096];
+    struct stat a, b;
+    uint64_t bytes = p->t->unit[unit].bytes;
+    unit_path(bin, p, unit, "bin");
+    unit_path(sum, p, unit, "sum");
+    return stat(bin, &a) == 0 && stat(sum, &b) == 0 && (uint64_t)a.st_size == bytes &&
+           (uint64_t)b.st_size == pieces_of(bytes) * 8;
+}
+
+static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struct tri_error *err)
+{
+    struct tri__trunk *t = p->t;
+    uint64_t bytes = t->unit[unit].bytes, pieces = pieces_of(bytes);
+    char path[4096];
+    void *block = NULL;
+    uint64_t *sums = tri_calloc((size_t)pieces, sizeof *sums);
+    enum tri_status st = sums ? TRI_OK : tri_fail(err, TRI_NOMEM, "no memory to pack");
+    if (!st)
+        st = tri_budget_alloc(t->m->budget, TRI_MEM_SCRATCH, bytes, &block, err);
+    if (!st)
+        st = tri__trunk_load_unit(t, (int32_t)unit, block, t->m->pool, err);
+    for (uint64_t i = 0; i < pieces && !st; i++)
+        sums[i] = tri_hash64(0, (char *)block + i * PIECE_BYTES, piece_bytes(bytes, i));
+    if (!st) {
+        unit_path(path, p, unit, "bin");
+        st = write_file(path, block, bytes, err);
+    }
+    if (!st) {
+        unit_path(path, p, unit, "sum");
+        st = write_file(path, sums, pieces * sizeof *sums, err);
+    }
+    tri_budget_free(t->m->budget, TRI_MEM_SCRATCH, block, bytes);
+    tri_free(sums);
+    return st;
+}
+
+static enum tri_status write_index(const struct tri__pack *p, uint64_t bytes, struct tri_error *err)
+{
+    char path[4096];
+    struct tri_buf text;
+    tri_buf_init(&text, MAX_INDEX_BYTES);
+    tri_buf_printf(&text,
+                   "{\"trireme_pack\":%d,\"format\":\"%s\",\"fingerprint\":%" PRId64
+                   ",\"units\":%" PRId64 ",\"bytes\":%" PRIu64 "}\n",
+                   VERSION, format_name(p->t->format), (int64_t)p->t->m->whole_fingerprint,
+                   p->t->n_units, bytes);
+    snprintf(path, sizeof path, "%s/index.json", p->folder);
+    enum tri_status st = text.failed ? tri_fail(err, TRI_NOMEM, "no memory to pack")
+                                     : write_file(path, text.data, text.len_bytes, err);
+    tri_buf_fini(&text);
+    return st;
+}
+
+static enum tri_status take_lock(const struct tri__pack *p, int *fd, struct tri_error *err)
+{
+    char path[4096];
+    if (mkdir(p->folder, 0755) && errno != EEXIST)
+        return tri_fail_errno(err, TRI_IO, errno, "cannot create %s", p->folder);
+    snprintf(path, sizeof path, "%s/lock", p->folder);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0)
+        return tri_fail_errno(err, TRI_IO, errno, "cannot create %s", path);
+    if (flock(*fd, LOCK_EX | LOCK_NB))
+        return tri_fail(err, TRI_BUSY, "%s: another process is packing here", p->folder);
+    return TRI_OK;
+}
+
+enum tri_status tri__pack_write(struct tri__trunk *t, const char *model,
+                                const struct tri_progress *progress, struct tri_pack_report *report,
+                                struct tri_error *err)
+{
+    struct tri__pack p = { .t = t };
+    int lock = -1;
+    if (!pack_folder(&p, model, t->format))
+        return tri_fail(err, TRI_ARG, "the model's path is too long");
+    struct tri_pack_report r = { 0 };
+    for (int64_t u = 0; u < t->n_units; u++)
+        r.bytes += t->unit[u].bytes;
+    enum tri_status st = take_lock(&p, &lock, err);
+    uint64_t done = 0;
+    for (int64_t u = 0; u < t->n_units && !st; u++) {
+        if (already_there(&p, u))
+            r.kept_bytes += t->unit[u].bytes;
+        else
+            st = write_unit(&p, u, err);
+        done += t->unit[u].bytes;
+        if (!st && tri_tick(progress, "trunk", done, r.bytes))
+            st = tri_fail(err, TRI_CANCELLED, "stopped; the same command goes on from here");
+    }
+    if (!st)
+        st = write_index(&p, r.bytes, err);
+    if (lock >= 0)
+        close(lock);
+    if (!st) {
+        snprintf(r.folder, sizeof r.folder, "%s", p.folder);
+        *report = r;
+    }
+    return st;
+}
