@@ -171,9 +171,9 @@ struct tri_quantise_args {
 
 /*
  * y[t][r] as tri_matmul_args, with the activations of `x` (whose columns are w->cols). Rows
- * [row0, row1), row0 a multiple of TRI_QTILE_ROWS. EXACT: for each group in order, the integer dot
- * product is added by fma(dot, weight scale * activation scale, sum); thus no result depends on
- * variant, T or range. MXFP4: values doubled, scale halved; scale bytes 0 and 1 count as 0.
+ * [row0, row1). EXACT: for each group in order, the integer dot product is added by
+ * fma(dot, weight scale * activation scale, sum); thus no result depends on variant, T or range.
+ * MXFP4: values doubled, scale halved; scale bytes 0 and 1 count as 0.
  */
 struct tri_qmatmul_args {
     const struct tri_matrix *w;

@@ -45,7 +45,7 @@ int64_t tri__kda_scratch(const struct tri_model *m, int64_t tokens)
     return measure.most;
 }
 
-/* The second loop: items are (run, head) pairs. */
+/* The second loop: items are heads, each for all tokens of all runs. */
 struct heads_loop {
     struct tri__step *step;
     const struct tri__layer *layer;
@@ -100,41 +100,30 @@ static void recur(const struct heads_loop *l, const struct tri_run *run, int64_t
         m->kernels->kda_step(&args, h, h + 1);
 }
 
-static void one_head(const struct heads_loop *l, const struct tri_run *run, int64_t row, int64_t h)
-{
-    const struct tri_model *m = l->step->m;
-    int64_t dim = m->spec.kda_dim, at = row * m->slice.kda_heads.count * dim;
-    struct tri__product z = l->z, g = l->g;
-    tri__product_tokens(&z, row, run->n_tokens);
-    tri__product_rows(m, &z, h * dim, (h + 1) * dim);
-    convolve(l, run, row, h);
-    recur(l, run, row, h);
-    if (g.w) {
-        tri__product_tokens(&g, row, run->n_tokens);
-        tri__product_rows(m, &g, h * dim, (h + 1) * dim);
-    }
-    struct tri_gated_norm_args norm = { .o = l->s->o + at,
-                                        .g = l->s->g + at,
-                                        .w = l->layer->kda.o_norm,
-                                        .y = l->s->o + at,
-                                        .tokens = run->n_tokens,
-                                        .heads = m->slice.kda_heads.count,
-                                        .dim = dim,
-                                        .eps = m->spec.rms_eps };
-    m->kernels->gated_norm(&norm, h, h + 1);
-}
-
-static void heads_piece(void *arg, int64_t begin, int64_t end, int thread)
+static void heads_piece(void *arg, int64_t h0, int64_t h1, int thread)
 {
     (void)thread;
     const struct heads_loop *l = arg;
-    int64_t heads = l->step->m->slice.kda_heads.count, row = 0;
-    for (int64_t r = 0; r < l->step->n_runs; r++) {
-        const struct tri_run *run = &l->step->runs[r];
-        for (int64_t h = 0; h < heads; h++)
-            if (r * heads + h >= begin && r * heads + h < end)
-                one_head(l, run, row, h);
-        row += run->n_tokens;
+    const struct tri__step *step = l->step;
+    const struct tri_model *m = step->m;
+    int64_t dim = m->spec.kda_dim;
+    struct tri_gated_norm_args norm = { .o = l->s->o,
+                                        .g = l->s->g,
+                                        .w = l->layer->kda.o_norm,
+                                        .y = l->s->o,
+                                        .tokens = step->tokens,
+                                        .heads = m->slice.kda_heads.count,
+                                        .dim = dim,
+                                        .eps = m->spec.rms_eps };
+    for (int64_t h = h0; h < h1; h++) {
+        tri__product_rows(m, &l->z, h * dim, (h + 1) * dim);
+        for (int64_t i = 0, row = 0; i < step->n_runs; row += step->runs[i++].n_tokens) {
+            convolve(l, &step->runs[i], row, h);
+            recur(l, &step->runs[i], row, h);
+        }
+        if (l->g.w)
+            tri__product_rows(m, &l->g, h * dim, (h + 1) * dim);
+        m->kernels->gated_norm(&norm, h, h + 1);
     }
 }
 
@@ -174,7 +163,7 @@ void tri__kda_forward(struct tri__step *step, int64_t index, const float *x, flo
         tri__set_input(&s.glow_in, s.glow, dim, tokens);
         tri__product_of(m, &l.g, &s.glow_in, &w->g_b, s.g, w->g_b.rows);
     }
-    tri_pool_for(m->pool, step->n_runs * m->slice.kda_heads.count, 1, heads_piece, &l);
+    tri_pool_for(m->pool, m->slice.kda_heads.count, 1, heads_piece, &l);
 
     tri__set_input(&s.o_in, s.o, w->o.cols, tokens);
     tri__linear(m, &s.o_in, &w->o, y);

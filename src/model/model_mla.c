@@ -81,7 +81,7 @@ static void fill_caches(struct tri__step *step, const struct tri__layer *layer,
     }
 }
 
-/* The second loop: items are (run, head) pairs. */
+/* The second loop: items are heads, each for all tokens of all runs. */
 struct heads_loop {
     struct tri__step *step;
     const struct tri__layer *layer;
@@ -99,26 +99,17 @@ static void per_head(const struct tri_model *m, struct tri_matmul_args a, int64_
         tri_kernels_matmul(m->kernels, a.w->dtype)(&a, h * rows, (h + 1) * rows);
 }
 
-static void some_heads(const struct heads_loop *l, const struct tri_run *run, int64_t row,
-                       int64_t h0, int64_t h1)
+static void attend(const struct heads_loop *l, const struct tri_run *run, int64_t row, int64_t h0,
+                   int64_t h1)
 {
     const struct tri_model *m = l->step->m;
     const struct tri_spec *spec = &m->spec;
-    const struct scratch *s = l->s;
-    int64_t heads = m->slice.mla_heads.count, qk = spec->nope + spec->rope, v = spec->v_dim;
-    float *q = s->q + row * heads * qk, *ql = s->ql + row * heads * spec->kv_rank;
-    float *ol = s->ol + row * heads * spec->kv_rank, *o = s->o + row * heads * v;
-    struct tri__product job = l->q;
-    tri__product_tokens(&job, row, run->n_tokens);
-    tri__product_rows(m, &job, h0 * qk, h1 * qk);
-    const struct tri_matrix *uk = &l->layer->mla.w_uk, *uv = &l->layer->mla.w_uv;
-    per_head(m, (struct tri_matmul_args){ uk, q, heads * qk, ql, uk->rows, run->n_tokens }, qk, h0,
-             h1);
-    struct tri_mla_args args = { .ql = ql,
-                                 .q = q,
+    int64_t heads = m->slice.mla_heads.count, qk = spec->nope + spec->rope;
+    struct tri_mla_args args = { .ql = l->s->ql + row * heads * spec->kv_rank,
+                                 .q = l->s->q + row * heads * qk,
                                  .cache = tri_state_mla(run->state, l->layer->state_index),
                                  .cache_dtype = tri_state_cache_dtype(run->state),
-                                 .ol = ol,
+                                 .ol = l->s->ol + row * heads * spec->kv_rank,
                                  .tokens = run->n_tokens,
                                  .past = tri_state_tokens(run->state),
                                  .heads = heads,
@@ -127,27 +118,28 @@ static void some_heads(const struct heads_loop *l, const struct tri_run *run, in
                                  .rank = spec->kv_rank,
                                  .scale = (float)(1 / sqrt((double)qk)) };
     m->kernels->mla(&args, h0, h1);
-    per_head(m, (struct tri_matmul_args){ uv, ol, heads * uv->cols, o, uv->rows, run->n_tokens },
-             uv->cols, h0, h1);
-    for (int64_t t = 0; t < run->n_tokens && spec->mla_gate; t++) {
-        struct tri_gate_args gate = { s->g + (row + t) * heads * v, o + t * heads * v };
-        m->kernels->gate(&gate, h0 * v, h1 * v);
-    }
 }
 
-static void heads_piece(void *arg, int64_t begin, int64_t end, int thread)
+static void heads_piece(void *arg, int64_t h0, int64_t h1, int thread)
 {
     (void)thread;
     const struct heads_loop *l = arg;
-    int64_t heads = l->step->m->slice.mla_heads.count, row = 0;
-    for (int64_t r = 0; r < l->step->n_runs; r++) {
-        const struct tri_run *run = &l->step->runs[r];
-        int64_t h0 = begin - r * heads, h1 = end - r * heads;
-        h0 = h0 > 0 ? h0 : 0;
-        h1 = h1 < heads ? h1 : heads;
-        if (h0 < h1)
-            some_heads(l, run, row, h0, h1);
-        row += run->n_tokens;
+    const struct tri__step *step = l->step;
+    const struct tri_model *m = step->m;
+    const struct tri_matrix *uk = &l->layer->mla.w_uk, *uv = &l->layer->mla.w_uv;
+    const struct scratch *s = l->s;
+    int64_t heads = m->slice.mla_heads.count, qk = m->spec.nope + m->spec.rope;
+    int64_t v = m->spec.v_dim, rank = m->spec.kv_rank, tokens = step->tokens;
+    tri__product_rows(m, &l->q, h0 * qk, h1 * qk);
+    per_head(m, (struct tri_matmul_args){ uk, s->q, heads * qk, s->ql, uk->rows, tokens }, qk, h0,
+             h1);
+    for (int64_t i = 0, row = 0; i < step->n_runs; row += step->runs[i++].n_tokens)
+        attend(l, &step->runs[i], row, h0, h1);
+    per_head(m, (struct tri_matmul_args){ uv, s->ol, heads * rank, s->o, uv->rows, tokens }, rank,
+             h0, h1);
+    for (int64_t t = 0; t < tokens && m->spec.mla_gate; t++) {
+        struct tri_gate_args gate = { s->g + t * heads * v, s->o + t * heads * v };
+        m->kernels->gate(&gate, h0 * v, h1 * v);
     }
 }
 
@@ -172,7 +164,7 @@ void tri__mla_forward(struct tri__step *step, int64_t index, const float *x, flo
     /* One token: a thread's heads together, so that the cache is read once for all of them. */
     int64_t grain = heads / tri_pool_threads(m->pool);
     grain = tokens == step->n_runs && grain > 1 ? grain : 1;
-    tri_pool_for(m->pool, step->n_runs * heads, grain, heads_piece, &l);
+    tri_pool_for(m->pool, heads, grain, heads_piece, &l);
 
     tri__set_input(&s.o_in, s.o, w->o.cols, tokens);
     tri__linear(m, &s.o_in, &w->o, y);
