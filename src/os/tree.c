@@ -245,58 +245,57 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void list_folder(struct tri_tree *t, const char *path,
-                        void (*name)(void *arg, const char *name), void *arg)
+static size_t names_of_folder(const struct tri_tree *t, const char *path, char **list)
 {
+    size_t n = 0;
     int fd = open_below(t, path, O_RDONLY | O_DIRECTORY);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    char **list = dir ? tri_calloc(TRI_TREE_MAX_NAMES, sizeof *list) : NULL;
-    size_t n = 0;
-    if (!dir && fd >= 0)
-        close(fd);
-    if (list) {
-        for (struct dirent *e = readdir(dir); e && n < TRI_TREE_MAX_NAMES; e = readdir(dir))
-            if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
-                (list[n] = tri_strdup(e->d_name)) != NULL)
-                n++;
-        qsort(list, n, sizeof *list, by_name);
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
     }
-    if (dir)
-        closedir(dir);
-    for (size_t i = 0; i < n; i++) {
-        name(arg, list[i]);
-        tri_free(list[i]);
+    for (struct dirent *e = readdir(dir); e && n < TRI_TREE_MAX_NAMES; e = readdir(dir))
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
+            (list[n] = tri_strdup(e->d_name)) != NULL)
+            n++;
+    closedir(dir);
+    return n;
+}
+
+/* The part after "path/" of every entry below it; the same name may come several times. */
+static size_t names_in_memory(struct tri_tree *t, const char *path, char **list)
+{
+    size_t n = 0, len = strlen(path);
+    sort(t);
+    for (size_t at = lower(t, path); at < t->entries && n < TRI_TREE_MAX_NAMES; at++) {
+        const char *p = t->entry[at].path;
+        if (strncmp(p, path, len))
+            break;
+        size_t take = p[len] == '/' ? strcspn(p + len + 1, "/") : 0;
+        bool again = n && take == strlen(list[n - 1]) && !memcmp(list[n - 1], p + len + 1, take);
+        if (take && !again && (list[n] = tri_strndup(p + len + 1, take)) != NULL)
+            n++;
     }
-    tri_free(list);
+    return n;
 }
 
 void tri_tree_list(struct tri_tree *t, const char *path, void (*name)(void *arg, const char *name),
                    void *arg)
 {
-    if (t->fd >= 0) {
-        list_folder(t, path, name, arg);
+    char **list = tri_calloc(TRI_TREE_MAX_NAMES, sizeof *list);
+    if (!list)
         return;
+    size_t n = t->fd >= 0 ? names_of_folder(t, path, list) : names_in_memory(t, path, list);
+    if (n)
+        qsort(list, n, sizeof *list, by_name);
+    for (size_t i = 0; i < n; i++) {
+        if (!i || strcmp(list[i], list[i - 1]))
+            name(arg, list[i]);
     }
-    char last[256] = "", one[256];
-    size_t len = strlen(path);
-    sort(t);
-    for (size_t at = lower(t, path), n = 0; at < t->entries && n < TRI_TREE_MAX_NAMES; at++) {
-        const char *p = t->entry[at].path;
-        if (strncmp(p, path, len))
-            break;
-        if (p[len] != '/')
-            continue;
-        size_t take = strcspn(p + len + 1, "/");
-        if (!take || take >= sizeof one)
-            continue;
-        memcpy(one, p + len + 1, take);
-        one[take] = 0;
-        if (strcmp(one, last)) {
-            memcpy(last, one, take + 1);
-            name(arg, one);
-            n++;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        tri_free(list[i]);
+    tri_free(list);
 }
 
 const char *tri_tree_origin(struct tri_tree *t, const char *path, uint32_t *line)

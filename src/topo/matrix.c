@@ -262,7 +262,6 @@ static void remark_end(struct tri_machine *m, struct tri__topo_text *t, size_t a
 static size_t read_legend(struct tri_machine *m, const struct tri_lines *lines, size_t at)
 {
     size_t last = at;
-    bool nics = false;
     for (size_t i = at; i < lines->count && i < at + 400; i++) {
         const char *text = lines->line[i].body;
         text += strspn(text, " \t");
@@ -279,7 +278,6 @@ static size_t read_legend(struct tri_machine *m, const struct tri_lines *lines, 
                    !(n >= 3 && tri_word_is(w[1], "="))) {
             break;
         }
-        nics |= nic;
         last = i + 1;
     }
     return last - at;

@@ -80,8 +80,6 @@ class OwnSamples(unittest.TestCase):
                     self.assertTrue(f["cure"], (name, f))
                 for e in f["evidence"]:
                     self.assertTrue(e["file"].endswith(name))
-                    if name.startswith("hwloc"):
-                        continue  # hwloc tells no lines
                     lines = read(os.path.join(OWN, name)).decode().split("\n")
                     self.assertIn(e["text"][:40], lines[e["line"] - 1].replace("\t", "\\x09"))
                     self.assertFalse(lines[e["line"] - 1].startswith("# own test data"))
