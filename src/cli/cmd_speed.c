@@ -137,6 +137,7 @@ int tri_cmd_speed(int argc, char **argv)
     argp_err_exit_status = TRI_EXIT_USAGE;
     if (argp_parse(&speed_argp, argc, argv, 0, NULL, &a))
         return TRI_EXIT_USAGE;
+    a.flags.options.keep_nothing = true; /* random tokens say nothing about later runs */
     if (a.flags.options.context_tokens == 0)
         a.flags.options.context_tokens = (speed_most_batch(&a) + 1) * speed_capacity(&a);
     struct speed_report *report = tri_calloc(1, sizeof *report);
@@ -146,9 +147,9 @@ int tri_cmd_speed(int argc, char **argv)
     if (!st)
         st = speed_run(report, &a, &opened, &err);
     if (!st && a.json)
-        speed_print_json(report, &opened);
+        speed_print_json(report, &a, &opened);
     else if (!st)
-        speed_print(report, &opened);
+        speed_print(report, &a, &opened);
     tri_flags_close(&opened);
     tri_free(report);
     if (!st && (fflush(stdout) || ferror(stdout)))

@@ -85,7 +85,9 @@ int64_t speed_capacity(const struct speed_args *a);
 TRI_MUST_CHECK enum tri_status speed_run(struct speed_report *report, const struct speed_args *a,
                                          struct tri_opened *o, struct tri_error *err);
 
-void speed_print(const struct speed_report *report, const struct tri_opened *o);
-void speed_print_json(const struct speed_report *report, const struct tri_opened *o);
+void speed_print(const struct speed_report *report, const struct speed_args *a,
+                 const struct tri_opened *o);
+void speed_print_json(const struct speed_report *report, const struct speed_args *a,
+                      const struct tri_opened *o);
 
 #endif

@@ -10,6 +10,7 @@
 #include "cli/info.h"
 #include "layout/layout.h"
 #include "spec/spec.h"
+#include "state/state.h"
 #include "weights/weights.h"
 
 static int dense_number(enum tri_trunk trunk)
@@ -90,8 +91,10 @@ static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
         out->trunk_bytes -= table_bytes;
     if (spec->moe_layers)
         out->expert_bytes = (double)needs.experts_bytes / (out->moe_layers * out->experts);
-    out->state_bytes = 2.0 * (double)needs.kda_bytes;
-    out->mla_bytes = (double)needs.mla_bytes_per_token;
+    struct tri_state_bytes state;
+    tri_state_cost(spec, tri_model_slice(o->model), tri_model_cache_dtype(o->model), &state);
+    out->state_bytes = 2.0 * (double)state.kda_bytes;
+    out->mla_bytes = (double)state.mla_bytes_per_token;
     tri_checkpoint_close(ckpt);
     return TRI_OK;
 }

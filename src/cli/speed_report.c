@@ -27,6 +27,11 @@ static const char *trunk_name(const struct tri_opened *o)
     return "as on disk";
 }
 
+static const char *act_name(const struct speed_args *a)
+{
+    return a->flags.options.act == TRI_ACT_INT8 ? "int8" : "exact";
+}
+
 static double rate_of(const struct speed_row *r, double seconds)
 {
     return speed_row_tokens(r) / seconds;
@@ -104,10 +109,13 @@ static void print_parts(const struct speed_report *report)
     printf("\n");
 }
 
-void speed_print(const struct speed_report *report, const struct tri_opened *o)
+void speed_print(const struct speed_report *report, const struct speed_args *a,
+                 const struct tri_opened *o)
 {
-    printf("model    %s, trunk %s, %d threads, chunk %" PRId64 ", loaded in %.1f s\n", o->folder,
-           trunk_name(o), report->threads, tri_model_chunk_tokens(o->model), o->load_s);
+    printf("model    %s, trunk %s, activations %s, cache %s, %d threads, chunk %" PRId64
+           ", loaded in %.1f s\n",
+           o->folder, trunk_name(o), act_name(a), tri_dtype_name(tri_model_cache_dtype(o->model)),
+           report->threads, tri_model_chunk_tokens(o->model), o->load_s);
     print_limits(report);
     print_cost(report);
     print_rows(report);
@@ -149,7 +157,8 @@ static json_t *cost_json(const struct speed_cost *c)
                      c->ledger_trunk_bytes);
 }
 
-void speed_print_json(const struct speed_report *report, const struct tri_opened *o)
+void speed_print_json(const struct speed_report *report, const struct speed_args *a,
+                      const struct tri_opened *o)
 {
     json_t *rows = json_array(), *peaks = json_array();
     for (int i = 0; i < report->rows; i++)
@@ -159,11 +168,12 @@ void speed_print_json(const struct speed_report *report, const struct tri_opened
                                                tri_peak_kind_name(report->peak[i].kind), "loop",
                                                report->peak[i].loop, "operations_per_s",
                                                report->peak[i].ops_per_s));
-    json_t *all = json_pack("{s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o}", "model", o->folder,
-                            "trunk", trunk_name(o), "threads", report->threads, "chunk",
-                            (json_int_t)tri_model_chunk_tokens(o->model), "load_s", o->load_s,
-                            "read_bytes_per_s", report->read_bytes_per_s, "peaks", peaks, "cost",
-                            cost_json(&report->cost), "rows", rows);
+    json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o}", "model",
+                            o->folder, "trunk", trunk_name(o), "activations", act_name(a), "cache",
+                            tri_dtype_name(tri_model_cache_dtype(o->model)), "threads",
+                            report->threads, "chunk", (json_int_t)tri_model_chunk_tokens(o->model),
+                            "load_s", o->load_s, "read_bytes_per_s", report->read_bytes_per_s,
+                            "peaks", peaks, "cost", cost_json(&report->cost), "rows", rows);
     json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     printf("\n");
     json_decref(all);

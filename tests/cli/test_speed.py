@@ -145,6 +145,12 @@ class Speed(unittest.TestCase):
         row = MLA_LAYERS * 4 * (C["kv_lora_rank"] + C["qk_rope_head_dim"])
         self.assertAlmostEqual(deep["bytes"] - one["bytes"], 2 * 900 * row, delta=1)
 
+    def test_cache_formats(self):
+        row = MLA_LAYERS * (C["kv_lora_rank"] + C["qk_rope_head_dim"])
+        for cache, width in (("f32", 4), ("bf16", 2), ("fp8", 1)):
+            got = self.measure("--prefill", 0, "--decode", 1, "--cache", cache)
+            self.assertEqual(got["cost"]["mla_bytes_per_cached_token"], row * width)
+
     def test_text(self):
         out = run("speed", self.model, "--read", "4M", "--reps", 1, "--prefill", 8, "--decode", 1).stdout
         self.assertTrue(re.search(r"^prefill 8 .* % of ", out, re.M), out)
