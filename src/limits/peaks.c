@@ -1,6 +1,6 @@
 /*
- * Arithmetic peaks: every loop the machine can run, on all threads. Runs are a millisecond short and
- * many, and the best counts: a busy neighbour then spoils runs, not the measurement.
+ * Arithmetic peaks: every loop the machine can run, on all threads. Runs are a millisecond short
+ * and many, and the best counts: a busy neighbour then spoils runs, not the measurement.
  */
 #include "limits/limits_priv.h"
 
