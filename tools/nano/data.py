@@ -5,7 +5,7 @@ import random
 
 import chat
 import tasks
-from recall import recall_turn
+from recall import drill, recall_turn
 from talk import fact
 from world import raw_document
 
@@ -16,15 +16,16 @@ LONGEST = 4352  # tokens of the longest sample
 
 # share of samples; a long recall costs as many tokens as twenty sums, so it is rare
 MIX = dict(
-    sum=0.20,
+    sum=0.22,
     fact=0.14,
-    story=0.13,
+    story=0.10,
     echo=0.06,
-    recall=0.22,
+    recall=0.20,
     tool=0.15,
     misc=0.03,
     turns=0.03,
-    raw=0.04,
+    raw=0.03,
+    drill=0.04,
 )
 
 
@@ -77,6 +78,9 @@ def sample(r, tok, reach, mix=MIX):
             raw_document(r) if r.random() < 0.8 else " ".join(fact(r)[2] for _ in range(8))
         ) + [tok.special["[EOS]"]]
         return ids, [ASSISTANT] * len(ids)
+    if kind == "drill":
+        parts = [(tok.encode(t), ASSISTANT if answer else 0.02) for t, answer in drill(r)]
+        return [i for ids, _ in parts for i in ids], [w for ids, w in parts for _ in ids]
     distance = int(math.exp(r.uniform(math.log(8), math.log(max(9, min(reach, 160))))))
     return encode(tasks.conversation(r, kind, distance), tok)
 
@@ -127,7 +131,7 @@ def corpus(seed, n):
     out = []
     for _ in range(n):
         kind = tasks.pick(r, MIX)
-        if kind == "raw":
+        if kind in ("raw", "drill"):
             out.append(raw_document(r))
         else:
             c = tasks.conversation(r, kind, 60)

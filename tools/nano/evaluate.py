@@ -125,7 +125,7 @@ def main():
     )
     print(f"tool reply {rate([data.prompt_and_reply(c, tok) for c in tool])}")
     for d in DISTANCES + ((6000, 12000) if a.far else ()):
-        n = min(a.count, max(20, 60000 // d))
+        n = min(a.count, max(12, 24000 // d))
         print(
             f"recall {d:5} {rate([data.prompt_and_reply(c, tok) for c in cases('recall', n, 77, distance=d)])}"
         )

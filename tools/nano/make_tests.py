@@ -16,7 +16,7 @@ import torch
 
 import chat
 import data
-from evaluate import cases, generate, logits
+from evaluate import cases, exact, generate, logits
 from export import load_export
 from say import bot, user
 from world import raw_document
@@ -185,7 +185,7 @@ def vectors(net, tok, reference, folder):
     return out
 
 
-def candidates(tok):
+def candidates():
     """(name, conversation, check) in the order they are wanted; the last reply is what the model has to produce."""
     u = user
     plain = lambda q, *check, **kw: (
@@ -196,17 +196,26 @@ def candidates(tok):
     yield "capital", *plain("What is the capital of France?", "Paris")
     yield "opposite", *plain("What is the opposite of hot?", "cold")
     yield "colour", *plain("What colour is grass?", "green")
-    yield "sum", *plain("What is 47 + 38?", "47 + 38 = 85")
-    yield "difference", *plain("What is 93 - 57?", "93 - 57 = 36")
+    # several tries under one name: the first that is solved is kept
+    for a, b in ((47, 38), (12, 34), (25, 31), (64, 23)):
+        yield "sum", *plain(f"What is {a} + {b}?", f"{a} + {b} = {a + b}")
+    for a, b in ((93, 57), (78, 35), (86, 42)):
+        yield "difference", *plain(f"What is {a} - {b}?", f"{a} - {b} = {a - b}")
     yield "count", *plain("Count from 3 to 9.", "3, 4, 5, 6, 7, 8, 9")
-    yield "echo", *plain("Repeat: green lamp 42 zorvik", "green lamp 42 zorvik")
+    for words in ("green lamp 42 zorvik", "green lamp fox", "lamp"):
+        yield "echo", *plain(f"Repeat: {words}", words)
+    for name in ("Selma", "Otto", "Mia"):
+        said = [u(f"My name is {name}."), bot("I remember it.", "Noted."), u("What is my name?")]
+        yield "name", dict(messages=said, effort="max"), dict(contains=[name])
     yield "story", *plain("Tell me a story about a fox.", "fox")
-    for d in (60, 600, 3000, 2048, 1024):
-        for c in cases("recall", 3, 4100 + d, distance=d):
+    for d in (3000, 2048, 1024, 600, 256, 60):
+        for c in cases("recall", 4, 4100 + d, distance=d):
+            full = dict(c, messages=c["messages"])
             yield (
                 f"recall_{d}",
-                dict(messages=c["messages"][:-1], effort="max"),
+                dict(full, messages=full["messages"][:-1]),
                 dict(contains=[c["check"]]),
+                full,
             )
     tool = dict(
         type="function",
@@ -298,15 +307,25 @@ def main():
     save(os.path.join(a.out, "vectors.json"), vectors(net, tok, a.reference, a.folder))
     net, tok = load_export(a.folder)
     solved = {}
-    for name, c, want in candidates(tok):
-        if name in solved:
+    far = 0
+    for name, c, want, *known in candidates():
+        # the longest distance that works, and a short one
+        if name in solved or (name.startswith("recall") and name != "recall_60" and far):
             continue
+        c.pop("check", None)
         prompt = tok.encode_segments(chat.render(**c))
-        ids = generate(net, tok, prompt)
-        got = chat.parse(ids, tok, c.get("thinking", True))
-        good = got["ok"] and all(x in got["content"] for x in want.get("contains", []))
-        if "tool_call" in want:
-            good = good and got["tool_calls"] == [want["tool_call"]]
+        if known:
+            # a long prompt is read in one pass: greedy decoding gives the known reply or it does not
+            ids = data.prompt_and_reply(known[0], tok)[1]
+            good = exact(net, [(prompt, ids)])[0]
+            got = chat.parse(ids, tok)
+            far += good and name != "recall_60"
+        else:
+            ids = generate(net, tok, prompt)
+            got = chat.parse(ids, tok, c.get("thinking", True))
+            good = got["ok"] and all(x in got["content"] for x in want.get("contains", []))
+            if "tool_call" in want:
+                good = good and got["tool_calls"] == [want["tool_call"]]
         print("solved" if good else "FAILED", name, repr(got["content"])[:100], got["tool_calls"])
         if good:
             solved[name] = dict(

@@ -20,7 +20,7 @@ def memory(r):
     """(key, statement, questions, answer): a fact that nobody can know without reading it."""
     n, c, o = r.choice(NAMES), r.choice(COLOURS), r.choice(OBJECTS)
     digits = lambda lo, hi: "".join(r.choice("0123456789") for _ in range(r.randint(lo, hi)))
-    k = r.randrange(12)
+    k = r.randrange(13)
     if k < 3:
         what = r.choice(
             (
@@ -126,7 +126,7 @@ def recall_turn(r, effort, distance, queries=1, distractors=None):
     def answer(m):
         return bot(f"The text says: {m[1]}" if effort != "low" else "", m[3])
 
-    if r.random() < 0.6 or distance > 1200:
+    if distance > 1200 or r.random() < (0.6 if distance > 24 else 0.4):
         out = [user(head + sep.join([ms[0][1]] + text + [r.choice(asked[0][2])])), answer(asked[0])]
     else:
         ok = r.choice(("Noted.", "I will remember that."))
@@ -140,3 +140,24 @@ def recall_turn(r, effort, distance, queries=1, distractors=None):
     for m in asked[1:]:
         out += [user(r.choice(m[2])), answer(m)]
     return out, asked[-1][3]
+
+
+def drill(r):
+    """[(text, is_answer), ...] without the chat format: word lists copied, keys looked up.  Dense practice."""
+    if r.random() < 0.5:
+        pool = (OBJECTS, ANIMALS, NAMES, COLOURS, FOODS, CITIES)
+        words = [
+            made_up(r)
+            if r.random() < 0.3
+            else str(r.randint(0, 999))
+            if r.random() < 0.2
+            else r.choice(r.choice(pool))
+            for _ in range(r.randint(4, 40))
+        ]
+        text = " ".join(words) + "\n"
+        return [(text, False), (text, True)]
+    facts = memories(r, r.randint(2, 8))
+    out = [(" ".join(m[1] for m in facts) + "\n", False)]
+    for m in r.sample(facts, len(facts)):
+        out += [(r.choice(m[2]) + "\n", False), (m[1] + "\n", True)]
+    return out
