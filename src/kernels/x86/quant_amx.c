@@ -9,11 +9,12 @@
 #error "compile with -mamx-tile -mamx-int8 -mavx512vbmi (cmake/Kernels.cmake)"
 #endif
 
+#include <string.h>
 #include "kernels/x86/quant_tile.h"
 
 enum {
     TOKENS = 16,
-    FLIGHT = 2,      /* groups multiplied at once, while the two before are being added */
+    FLIGHT = 4,      /* groups multiplied before the first is added */
     LEAST_TOKENS = 8 /* fewer: VNNI is faster */
 };
 
@@ -48,72 +49,97 @@ struct block {
     __mmask16 rows;
 };
 
-/* One group's products into a buffer [tokens][16 rows]; tile numbers must be constants. */
-#define PRODUCTS(out, sums, x, w, q, stride, weights)                                              \
+/* One group's products to a sum register; numbers of tiles must be constants. */
+#define PRODUCTS(sums, x, w, q, stride, weights)                                                   \
     do {                                                                                           \
-        _tile_zero(sums);                                                                          \
         _tile_loadd(x, q, (size_t)(stride));                                                       \
         _tile_loadd(w, weights, 64);                                                               \
+        _tile_zero(sums);                                                                          \
         _tile_dpbssd(sums, x, w);                                                                  \
-        _tile_stored(sums, out, 64);                                                               \
     } while (0)
 
-/* Products of up to two groups from g on; `odd` alternates the registers of successive calls. */
-TRI_INLINE void products(__m512i out[FLIGHT][TOKENS], const struct block *b, const int8_t *q,
-                         int64_t g, bool odd)
+/* Products of four groups; their stores last, or each would wait for its own product. */
+TRI_INLINE void four_groups(__m512i out[FLIGHT][TOKENS], const int8_t *q, int64_t stride,
+                            const __m512i *w)
 {
-    int64_t stride = b->a->x.q_stride;
-    const __m512i *w = b->tile->w + g * (GROUP / 4);
-    q += g * GROUP;
-    if (g >= b->groups)
-        return;
-    if (odd)
-        PRODUCTS(out[0], 0, 4, 6, q, stride, w);
-    else
-        PRODUCTS(out[0], 2, 4, 6, q, stride, w);
-    if (g + 1 >= b->groups)
-        return;
-    if (odd)
-        PRODUCTS(out[1], 1, 5, 7, q + GROUP, stride, w + GROUP / 4);
-    else
-        PRODUCTS(out[1], 3, 5, 7, q + GROUP, stride, w + GROUP / 4);
+    PRODUCTS(0, 4, 6, q, stride, w);
+    PRODUCTS(1, 5, 7, q + GROUP, stride, w + GROUP / 4);
+    PRODUCTS(2, 4, 6, q + 2 * GROUP, stride, w + 2 * GROUP / 4);
+    PRODUCTS(3, 5, 7, q + 3 * GROUP, stride, w + 3 * GROUP / 4);
+    _tile_stored(0, out[0], 64);
+    _tile_stored(1, out[1], 64);
+    _tile_stored(2, out[2], 64);
+    _tile_stored(3, out[3], 64);
 }
 
-/* Scales and adds the products of groups from g on to n tokens (a constant). */
-TRI_INLINE void add_up(__m512 *sum, const __m512i out[FLIGHT][TOKENS], const struct block *b,
-                       const float *scale, int64_t g, int n)
+/* Scales of the block's activations, [group][16 tokens]; those beyond n are 0. */
+TRI_INLINE void turn_scales(float out[COLS / GROUP][TOKENS], const struct block *b,
+                            const float *scale, int n)
 {
     int64_t x_groups = b->a->x.q_stride / GROUP;
-    for (int64_t k = 0; k < FLIGHT && g + k < b->groups; k++) {
-        __m512 weight = b->tile->scale[(g + k) >> b->scale_shift];
-        for (int i = 0; i < n; i++)
-            sum[i] = _mm512_fmadd_ps(
-                _mm512_cvtepi32_ps(out[k][i]),
-                _mm512_mul_ps(weight, _mm512_set1_ps(scale[i * x_groups + g + k])), sum[i]);
+    for (int64_t g = 0; g < b->groups; g += TOKENS) {
+        int64_t left = b->groups - g < TOKENS ? b->groups - g : TOKENS;
+        __mmask16 mask = (__mmask16)((1u << left) - 1);
+        __m512i v[TOKENS];
+#pragma GCC unroll 16
+        for (int i = 0; i < TOKENS; i++)
+            v[i] = i < n ? _mm512_maskz_loadu_epi32(mask, scale + i * x_groups + g)
+                         : _mm512_setzero_si512();
+        transpose(v);
+#pragma GCC unroll 16
+        for (int i = 0; i < TOKENS; i++)
+            _mm512_storeu_si512(out[g + i], v[i]);
     }
 }
 
-/* Adds the block to tokens [t, t + n), n <= 16, for which the tiles are configured. */
+/*
+ * Adds the block to tokens [t, t + n), n <= 16, for which the tiles are configured. All sixteen
+ * sums are made, so that they stay in registers: beyond n they are the last token's over again,
+ * with products that nobody wrote, and are not stored.
+ */
 TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
 {
     const struct tri_qrows *x = &b->a->x;
+    int64_t g = 0;
     const int8_t *q = x->q + t * x->q_stride + b->c;
     const float *scale = x->scale + (t * x->q_stride + b->c) / GROUP;
     float *y = b->a->y + t * b->a->y_stride + b->row;
-    __m512i out[2][FLIGHT][TOKENS];
+    __m512i out[FLIGHT][TOKENS];
     __m512 sum[TOKENS];
-    products(out[0], b, q, 0, false);
+    float scales[COLS / GROUP][TOKENS];
+    /* Stores leave in order: one that misses would hold up the tiles' stores, and who reads them.
+     */
     for (int i = 0; i < n; i++)
-        sum[i] =
-            b->c ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride) : _mm512_setzero_ps();
-    for (int64_t g = 0; g < b->groups; g += 2 * FLIGHT) {
-        products(out[1], b, q, g + FLIGHT, true);
-        add_up(sum, out[0], b, scale, g, n);
-        products(out[0], b, q, g + 2 * FLIGHT, false);
-        add_up(sum, out[1], b, scale, g + FLIGHT, n);
+        __builtin_prefetch(y + i * b->a->y_stride, 1);
+    turn_scales(scales, b, scale, n);
+    if (n < TOKENS)
+        memset(out, 0, sizeof out);
+#pragma GCC unroll 16
+    for (int i = 0; i < TOKENS; i++)
+        sum[i] = b->c && i < n ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride)
+                               : _mm512_setzero_ps();
+    while (g < b->groups) {
+        int64_t some = b->groups - g >= FLIGHT ? FLIGHT : 1;
+        const __m512i *w = b->tile->w + g * (GROUP / 4);
+        if (some == FLIGHT) {
+            four_groups(out, q + g * GROUP, x->q_stride, w);
+        } else {
+            PRODUCTS(0, 4, 6, q + g * GROUP, x->q_stride, w);
+            _tile_stored(0, out[0], 64);
+        }
+        for (int64_t k = 0; k < some; k++, g++) {
+            __m512 weight = b->tile->scale[g >> b->scale_shift];
+#pragma GCC unroll 16
+            for (int i = 0; i < TOKENS; i++)
+                sum[i] =
+                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(out[k][i]),
+                                    _mm512_mul_ps(weight, _mm512_set1_ps(scales[g][i])), sum[i]);
+        }
     }
-    for (int i = 0; i < n; i++)
-        _mm512_mask_storeu_ps(y + i * b->a->y_stride, b->rows, sum[i]);
+#pragma GCC unroll 16
+    for (int i = 0; i < TOKENS; i++)
+        if (i < n)
+            _mm512_mask_storeu_ps(y + i * b->a->y_stride, b->rows, sum[i]);
 }
 
 /* The same for a number of tokens that is no constant. */
