@@ -18,6 +18,14 @@ const char *tri_status_text(enum tri_status status)
     return "unknown status";
 }
 
+/* Names of files come from anywhere: whatever they hold, the text stays one line. */
+static void one_line(struct tri_error *err)
+{
+    char raw[sizeof err->text];
+    memcpy(raw, err->text, sizeof raw);
+    tri_printable(err->text, sizeof err->text, raw, strlen(raw));
+}
+
 enum tri_status tri_fail(struct tri_error *err, enum tri_status status, const char *format, ...)
 {
     if (err && err->status == TRI_OK) {
@@ -25,6 +33,7 @@ enum tri_status tri_fail(struct tri_error *err, enum tri_status status, const ch
         va_start(args, format);
         vsnprintf(err->text, sizeof err->text, format, args);
         va_end(args);
+        one_line(err);
         err->status = status;
     }
     return status;
@@ -40,6 +49,7 @@ enum tri_status tri_fail_errno(struct tri_error *err, enum tri_status status, in
         va_end(args);
         size_t used = strlen(err->text);
         snprintf(err->text + used, sizeof err->text - used, ": %s", strerror(sys_errno));
+        one_line(err);
         err->status = status;
         err->sys_errno = sys_errno;
     }

@@ -1,5 +1,6 @@
 /* base: the error record keeps the first failure; the budget is a hard ceiling; buffers are
  * bounded. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,25 @@ static void foreign_names_stay_on_one_line(void **state)
     assert_string_equal(tri_printable(out, sizeof out, "a\nb", 3), "a\\x0ab");
     tri_printable(out, sizeof out, "0123456789abcdefghij", 20);
     assert_true(strlen(out) < sizeof out && strstr(out, "..."));
+}
+
+/* A path may hold anything but NUL; the record is one line all the same. */
+static void an_error_is_one_line(void **state)
+{
+    (void)state;
+    struct tri_error err = { 0 };
+    tri_fail(&err, TRI_FORMAT, "%s: bad", "a\nb\x1b[2J");
+    assert_string_equal(err.text, "a\\x0ab\\x1b[2J: bad");
+    err = (struct tri_error){ 0 };
+    tri_fail_errno(&err, TRI_IO, ENOENT, "%s", "a\rb");
+    assert_string_equal(err.text, "a\\x0db: No such file or directory");
+    char tabs[600];
+    memset(tabs, '\t', sizeof tabs);
+    tabs[sizeof tabs - 1] = 0;
+    err = (struct tri_error){ 0 };
+    tri_fail(&err, TRI_IO, "%s", tabs); /* four times as long once escaped */
+    assert_true(strlen(err.text) < sizeof err.text);
+    assert_null(strchr(err.text, '\t'));
 }
 
 static void budget_holds_at_the_ceiling(void **state)
@@ -90,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_failure_wins),
         cmocka_unit_test(foreign_names_stay_on_one_line),
+        cmocka_unit_test(an_error_is_one_line),
         cmocka_unit_test(budget_holds_at_the_ceiling),
         cmocka_unit_test(buffer_stops_at_its_maximum),
         cmocka_unit_test(json_limits),
