@@ -2,12 +2,12 @@
 #include "cli/chat_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/out_file.h"
 
 enum { MAX_PATH_BYTES = 4096 };
 
@@ -40,26 +40,34 @@ static json_t *conversation_json(const struct tri_conversation *c, uint64_t seed
 
 static enum tri_status write_json(const char *path, const json_t *json, struct tri_error *err)
 {
-    char temporary[MAX_PATH_BYTES + 8];
-    snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (!f) {
-        int why = errno;
-        if (fd >= 0)
-            close(fd);
-        return tri_fail_errno(err, TRI_IO, why, "cannot write %s", temporary);
-    }
-    bool failed = json_dumpf(json, f, JSON_COMPACT) != 0 || fputc('\n', f) == EOF ||
-                  fflush(f) != 0 || fsync(fd) != 0;
-    int why = errno;
-    failed |= fclose(f) != 0;
-    if (failed || rename(temporary, path) != 0) {
-        why = failed ? why : errno;
-        unlink(temporary);
-        return tri_fail_errno(err, TRI_IO, why, "cannot write %s", path);
-    }
-    return TRI_OK;
+    struct tri_out_file out;
+    enum tri_status st = tri_out_file_open(&out, path, 0600, err);
+    if (st != TRI_OK)
+        return st;
+    errno = 0;
+    if (json_dumpf(json, out.f, JSON_COMPACT) == 0 && fputc('\n', out.f) != EOF)
+        return tri_out_file_commit(&out, err);
+    st = tri_fail_errno(err, TRI_IO, errno ? errno : EIO, "cannot write %s", path);
+    tri_out_file_drop(&out);
+    return st;
+}
+
+/* Only a file of the same kind is replaced: a slip must not cost anyone a text. */
+static enum tri_status check_replace(const char *path, const char *begins, struct tri_error *err)
+{
+    struct stat sb;
+    char head[16] = "";
+    if (stat(path, &sb) != 0)
+        return TRI_OK;
+    if (!S_ISREG(sb.st_mode))
+        return tri_fail(err, TRI_IO, "%s is no regular file: choose another name", path);
+    FILE *f = fopen(path, "rb");
+    size_t got = f ? fread(head, 1, sizeof head - 1, f) : 0;
+    if (f)
+        fclose(f);
+    if (sb.st_size == 0 || (got && !strncmp(head, begins, strlen(begins))))
+        return TRI_OK;
+    return tri_fail(err, TRI_IO, "%s exists and was not made by /save: choose another name", path);
 }
 
 static enum tri_status state_path(char out[MAX_PATH_BYTES + 16], const char *path,
@@ -76,6 +84,10 @@ enum tri_status tri_chat_save(const char *path, const struct tri_conversation *c
 {
     char state[MAX_PATH_BYTES + 16];
     enum tri_status st = state_path(state, path, err);
+    if (st == TRI_OK)
+        st = check_replace(path, "{\"trireme_chat\"", err);
+    if (st == TRI_OK)
+        st = check_replace(state, "TRISTAT", err);
     if (st != TRI_OK)
         return st;
     json_t *all = conversation_json(c, seed);
@@ -112,10 +124,18 @@ static enum tri_status read_message(struct tri_conversation *c, const json_t *on
     const json_t *text = json_object_get(one, "message"), *ids = json_object_get(one, "ids");
     if (!json_is_string(text) || !json_is_array(ids))
         return tri_fail(err, TRI_FORMAT, "%s: message %zu lacks its text or its ids", path, c->n);
+    json_t *whole = NULL; /* one object and no more: the text goes into a list as it is */
+    const char *words = json_string_value(text);
+    enum tri_status st =
+        tri_json_parse(&whole, path, words, strlen(words), TRI_CHAT_MAX_BYTES, err);
+    bool object = json_is_object(whole);
+    json_decref(whole);
+    if (st != TRI_OK || !object)
+        return tri_fail(err, TRI_FORMAT, "%s: message %zu is no JSON object", path, c->n);
     struct tri_chat_message m = { .json = tri_strdup(json_string_value(text)),
                                   .system = json_is_true(json_object_get(one, "system")) };
-    enum tri_status st = m.json ? read_ids(&m.ids, ids, path, err)
-                                : tri_fail(err, TRI_NOMEM, "no memory for %s", path);
+    st = m.json ? read_ids(&m.ids, ids, path, err)
+                : tri_fail(err, TRI_NOMEM, "no memory for %s", path);
     if (st == TRI_OK)
         st = tri_conversation_add(c, &m, err);
     if (st != TRI_OK) {
@@ -145,10 +165,8 @@ static enum tri_status read_conversation(struct tri_conversation *c, const json_
         return tri_fail(err, TRI_FORMAT, "%s is no conversation saved by /save", path);
     c->thinking = json_is_true(json_object_get(all, "thinking"));
     enum tri_status st = TRI_OK;
-    if (json_is_string(tools)) {
-        c->tools = tri_strdup(json_string_value(tools));
-        st = c->tools ? TRI_OK : tri_fail(err, TRI_NOMEM, "no memory for %s", path);
-    }
+    if (json_is_string(tools))
+        st = tri_conversation_declare(c, path, json_string_value(tools), err);
     for (size_t i = 0; i < json_array_size(list) && st == TRI_OK; i++)
         st = read_message(c, json_array_get(list, i), path, err);
     return st;

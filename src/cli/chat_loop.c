@@ -247,6 +247,7 @@ enum tri_status tri_chat_loop(struct tri_conversation *c, struct tri_talk *talk,
     struct chat chat = { .c = c, .talk = talk, .options = options };
     struct tri_line_reader *reader = NULL;
     struct tri_buf text;
+    tri_terminal_keep();
     enum tri_status st =
         tri_line_reader_open(&reader, tri_is_terminal(stdout) ? stdout : stderr, "> ", err);
     if (st != TRI_OK)

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "cli/streams.h"
 
 struct command {
     const char *name, *summary;
@@ -33,7 +34,7 @@ int tri_cli_fail(const struct tri_error *err)
     return err->status == TRI_ARG ? TRI_EXIT_USAGE : TRI_EXIT_FAILED;
 }
 
-int tri_cli_main(int argc, char **argv)
+static int choose(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
@@ -56,4 +57,14 @@ int tri_cli_main(int argc, char **argv)
         fprintf(stderr, "trireme: no command '%s'\n", name);
     overview(stderr);
     return TRI_EXIT_USAGE;
+}
+
+int tri_cli_main(int argc, char **argv)
+{
+    struct tri_error err = { 0 };
+    tri_streams_guard();
+    int code = choose(argc, argv);
+    if (code != TRI_EXIT_OK || tri_streams_written(&err) == TRI_OK)
+        return code;
+    return tri_cli_fail(&err);
 }

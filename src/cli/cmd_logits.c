@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "cli/model_flags.h"
+#include "cli/out_file.h"
 #include "cli/routes.h"
 
 enum { KEY_TOKENS = 0x200, KEY_TOKENS_FILE, KEY_OUT, KEY_RESIDUAL, KEY_ROUTES };
@@ -183,7 +184,7 @@ struct work {
     float *logits; /* [chunk][vocab] */
     float *stream; /* residual stream of a chunk: [chunk][layers][hidden] */
     struct tri_routes routes;
-    FILE *out, *residual;
+    struct tri_out_file out, residual;
 };
 
 static void keep_residual(void *arg, int64_t layer, const float *rows, int64_t n_rows,
@@ -257,9 +258,9 @@ static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
         struct tri_run run = { w->state, w->ids.id + pos, n, 0, w->logits };
         enum tri_status st = tri_model_forward(model, &run, 1, &taps, err);
         if (!st)
-            st = write_rows(w->out, a->out, w->logits, n * spec->vocab, err);
+            st = write_rows(w->out.f, a->out, w->logits, n * spec->vocab, err);
         if (!st)
-            st = write_rows(w->residual, a->residual, w->stream, n * spec->layers * spec->hidden,
+            st = write_rows(w->residual.f, a->residual, w->stream, n * spec->layers * spec->hidden,
                             err);
         if (st)
             return st;
@@ -270,19 +271,15 @@ static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
     return TRI_OK;
 }
 
-static enum tri_status open_file(FILE **out, const char *path, struct tri_error *err)
+static enum tri_status open_file(struct tri_out_file *out, const char *path, struct tri_error *err)
 {
-    if (!path)
-        return TRI_OK;
-    *out = fopen(path, "wb");
-    return *out ? TRI_OK : tri_fail_errno(err, TRI_IO, errno, "cannot create %s", path);
+    return path ? tri_out_file_open(out, path, 0666, err) : TRI_OK;
 }
 
-static enum tri_status close_file(FILE *f, const char *path, struct tri_error *err)
+static enum tri_status commit_files(struct work *w, struct tri_error *err)
 {
-    if (f && fclose(f))
-        return tri_fail_errno(err, TRI_IO, errno, "cannot write %s", path);
-    return TRI_OK;
+    enum tri_status st = w->out.f ? tri_out_file_commit(&w->out, err) : TRI_OK;
+    return st || !w->residual.f ? st : tri_out_file_commit(&w->residual, err);
 }
 
 static enum tri_status open_work(struct work *w, const struct logits_args *a, struct tri_error *err)
@@ -314,6 +311,8 @@ static enum tri_status open_work(struct work *w, const struct logits_args *a, st
 
 static void close_work(struct work *w)
 {
+    tri_out_file_drop(&w->out);
+    tri_out_file_drop(&w->residual);
     tri_free(w->ids.id);
     tri_free(w->logits);
     tri_free(w->stream);
@@ -334,11 +333,8 @@ int tri_cmd_logits(int argc, char **argv)
     enum tri_status st = open_work(&w, &a, &err);
     if (!st)
         st = run_chunks(&w, &a, &err);
-    enum tri_status closed = close_file(w.out, a.out, &err);
-    if (!closed)
-        closed = close_file(w.residual, a.residual, &err);
+    if (!st)
+        st = commit_files(&w, &err);
     close_work(&w);
-    if (!st && !closed && (fflush(stdout) || ferror(stdout)))
-        st = tri_fail_errno(&err, TRI_IO, errno, "cannot write to standard output");
-    return st || closed ? tri_cli_fail(&err) : TRI_EXIT_OK;
+    return st ? tri_cli_fail(&err) : TRI_EXIT_OK;
 }

@@ -80,6 +80,11 @@ static enum tri_status append_role(struct tri_conversation *c, const char *role,
                                    struct tri_error *err)
 {
     struct tri_buf json;
+    size_t bytes = strlen(text), good = tri_utf8_valid(text, bytes);
+    if (good != bytes)
+        return tri_fail(err, TRI_FORMAT,
+                        "the %s message is no UTF-8 text: byte %zu is wrong (iconv converts)", role,
+                        good);
     tri_buf_init(&json, TRI_CHAT_MAX_BYTES);
     tri_buf_printf(&json, "{\"role\":\"%s\",\"content\":", role);
     tri_json_quote(&json, text, strlen(text));
@@ -231,7 +236,12 @@ enum tri_status tri_conversation_prompt(const struct tri_conversation *c,
         message++;
         from = i + 1;
     }
-    TRI_ASSERT(st != TRI_OK || message == before + c->n);
+    if (st == TRI_OK && message != before + c->n)
+        st =
+            tri_fail(err, TRI_FORMAT,
+                     "the conversation's %zu messages make %zu of the prompt's: a loaded file that "
+                     "was edited? /clear begins anew",
+                     c->n, message - before);
     *stub = ids->count_tokens;
     if (st == TRI_OK)
         st = encode_message(s + from, count - from, NULL, tok, ids, err);
@@ -254,24 +264,37 @@ enum tri_status tri_close_ids(const struct tri_tokenizer *tok, enum tri_channel 
     return st == TRI_OK ? tri_encode(tok, rest, sizeof rest - 1, TRI_MARKUP, ids, err) : st;
 }
 
+enum tri_status tri_conversation_declare(struct tri_conversation *c, const char *name,
+                                         const char *text, struct tri_error *err)
+{
+    json_t *json = NULL;
+    char *kept = NULL;
+    enum tri_status st = tri_json_parse(&json, name, text, strlen(text), TRI_CHAT_MAX_BYTES, err);
+    bool none = json_array_size(json) == 0;
+    if (st == TRI_OK && !json_is_array(json))
+        st = tri_fail(err, TRI_FORMAT, "%s: a JSON list of tool declarations is needed", name);
+    if (st == TRI_OK && !none) {
+        kept = tri_strdup(text);
+        st = kept ? TRI_OK : tri_fail(err, TRI_NOMEM, "no memory for the tools of %s", name);
+    }
+    json_decref(json);
+    if (st != TRI_OK)
+        return st;
+    tri_free(c->tools);
+    c->tools = kept; /* an empty list is rendered as no tools, so it is none */
+    return TRI_OK;
+}
+
 enum tri_status tri_conversation_tools(struct tri_conversation *c, const char *path,
                                        struct tri_error *err)
 {
     char *text = NULL;
     size_t bytes = 0;
-    json_t *json = NULL;
     enum tri_status st = tri_read_file(&text, &bytes, path, TRI_CHAT_MAX_BYTES, err);
-    if (st != TRI_OK)
-        return st;
-    st = tri_json_parse(&json, path, text, bytes, TRI_CHAT_MAX_BYTES, err);
-    if (st == TRI_OK && !json_is_array(json))
-        st = tri_fail(err, TRI_FORMAT, "%s: a JSON list of tool declarations is needed", path);
-    json_decref(json);
-    if (st != TRI_OK) {
-        tri_free(text);
-        return st;
-    }
-    tri_free(c->tools);
-    c->tools = text;
-    return TRI_OK;
+    if (st == TRI_OK && strlen(text) != bytes)
+        st = tri_fail(err, TRI_FORMAT, "%s: holds a NUL byte, so it is no JSON", path);
+    if (st == TRI_OK)
+        st = tri_conversation_declare(c, path, text, err);
+    tri_free(text);
+    return st;
 }

@@ -71,4 +71,8 @@ TRI_MUST_CHECK enum tri_status tri_close_ids(const struct tri_tokenizer *tok,
 /* Reads a tools file: a JSON list of declarations. */
 TRI_MUST_CHECK enum tri_status tri_conversation_tools(struct tri_conversation *c, const char *path,
                                                       struct tri_error *err);
+/* The same from a text; `name` is told in errors. An empty list takes the tools away. */
+TRI_MUST_CHECK enum tri_status tri_conversation_declare(struct tri_conversation *c,
+                                                        const char *name, const char *text,
+                                                        struct tri_error *err);
 #endif

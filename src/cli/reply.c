@@ -4,6 +4,7 @@
  */
 #include "cli/reply.h"
 
+#include <errno.h>
 #include <string.h>
 #include "cli/terminal.h"
 
@@ -26,7 +27,8 @@ static void put(struct tri_screen *s, const char *text, size_t bytes)
     tri_write_text(s->out, text, bytes, s->terminal);
     s->line_open = text[bytes - 1] != '\n';
     s->any = true;
-    fflush(s->out);
+    if ((fflush(s->out) || ferror(s->out)) && !s->failed)
+        s->failed = errno ? errno : EIO;
 }
 
 static void break_line(struct tri_screen *s)
@@ -188,6 +190,8 @@ static enum tri_status run_steps(struct making *m, struct tri_talk *t, double be
             prompt_progress(t, m->screen, now - begin_s);
         }
         going = took_event(m, &events[0], &st, err);
+        if (st == TRI_OK && m->screen->failed)
+            st = tri_fail_errno(err, TRI_IO, m->screen->failed, "the answer cannot be written");
     }
     tri_sequence_stop(t->sequence);
     r->decode_s = r->first_token_s > 0 ? tri_now_s() - begin_s - r->first_token_s : 0;

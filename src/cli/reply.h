@@ -17,6 +17,7 @@ struct tri_screen {
     bool progress; /* tell on stderr how far a long prompt is */
     /* what stands there now */
     bool in_thinking, line_open, any;
+    int failed; /* errno of a write that failed: the answer is of no use any more */
 };
 
 struct tri_reply {

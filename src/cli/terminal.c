@@ -2,6 +2,7 @@
 #include "cli/terminal.h"
 
 #include <signal.h>
+#include <termios.h>
 #include <unistd.h>
 
 bool tri_is_terminal(FILE *stream)
@@ -41,8 +42,9 @@ void tri_dim(FILE *out, bool on, bool on_terminal)
         fputs(on ? "\033[2m" : "\033[0m", out);
 }
 
-/* The one mutable global: a signal handler can reach nothing else. */
+/* The only mutable globals: a signal handler can reach nothing else. */
 static volatile sig_atomic_t interrupts;
+static struct termios at_start;
 
 static void on_interrupt(int number)
 {
@@ -68,4 +70,23 @@ bool tri_interrupted(void)
 void tri_interrupt_clear(void)
 {
     interrupts = 0;
+}
+
+/* The line editor turns echo and signals off; a shell that gets this terminal back needs both. */
+static void on_end(int number)
+{
+    tcsetattr(STDIN_FILENO, TCSANOW, &at_start);
+    raise(number); /* held back until this returns, and then as if it had not been caught */
+}
+
+void tri_terminal_keep(void)
+{
+    static const int ends[] = { SIGHUP, SIGQUIT, SIGTERM };
+    struct sigaction action = { .sa_handler = on_end, .sa_flags = (int)SA_RESETHAND };
+    if (tcgetattr(STDIN_FILENO, &at_start))
+        return;
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGTTOU); /* from the background, too */
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        sigaction(ends[i], &action, NULL);
 }

@@ -28,4 +28,7 @@ void tri_interrupt_catch(void);
 bool tri_interrupted(void);
 void tri_interrupt_clear(void);
 
+/* A signal that ends the program from here on first gives the terminal back as it is now. */
+void tri_terminal_keep(void);
+
 #endif
