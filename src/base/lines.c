@@ -129,11 +129,27 @@ static const char *skip_label(const char *p)
     return p;
 }
 
+/* Skips "2024-12-04T05:27:49.137Z " (container logs) and "> " (quoted mail). */
+static const char *skip_stamp(const char *p)
+{
+    if (p[0] == '>' && p[1] == ' ')
+        return p + 2;
+    static const char shape[] = "dddd-dd-ddTdd:dd:dd";
+    for (size_t i = 0; shape[i]; i++) {
+        bool digit = isdigit((unsigned char)p[i]);
+        if (shape[i] == 'd' ? !digit : p[i] != shape[i])
+            return p;
+    }
+    const char *q = p + sizeof shape - 1;
+    q += strspn(q, ".0123456789Z+-:");
+    return *q == ' ' || *q == '\t' ? q + 1 : p;
+}
+
 static const char *skip_prefixes(const char *text)
 {
     const char *p = text;
     for (int i = 0; i < 3; i++) {
-        const char *q = skip_label(skip_worker(skip_mpi(p)));
+        const char *q = skip_label(skip_worker(skip_mpi(skip_stamp(p))));
         if (q == p)
             break;
         p = q;

@@ -29,6 +29,7 @@ enum tri_status tri_doctor_open(struct tri_doctor **out, struct tri_error *err)
     struct tri__nccl *n = &d->nccl;
     n->nranks = n->nnodes = n->local_ranks = -1;
     n->max_bw_spot = n->network_socket = n->no_ib = n->network_ib = n->p2p_off = n->cut = none;
+    n->gdr_on = n->gdr_off = none;
     struct tri__engine *e = &d->engine;
     e->kv_spot = e->concurrency_spot = e->load_spot = none;
     e->no_allreduce = e->no_memory = e->too_long = none;

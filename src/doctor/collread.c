@@ -165,7 +165,7 @@ static void use_row(struct tri__coll *c, const struct row *r, struct tri__spot a
                      ? (r->redop ? "reduce_scatter" : "all_gather")
                  : r->redop && r->busbw[0] > r->algbw[0] * 1.02 ? "all_reduce"
                                                                 : "");
-    if (!c->ranks_told && ranks)
+    if (!c->ranks_told && ranks && (ranks > c->ranks || !c->ranks))
         c->ranks = ranks;
 }
 
@@ -233,6 +233,11 @@ static bool read_header(struct tri_doctor *d, struct tri__spot at, const char *t
     c->header_spot = at;
     if (most)
         c->max_bytes = strtod(most + 9, NULL);
+    const char *threads = tri_text_find(p, "nThread "), *gpus = tri_text_find(p, "nGpus ");
+    if (threads && gpus && !c->ranks_told) { /* of one process; several are told by Rank lines */
+        unsigned long n = strtoul(threads + 8, NULL, 10) * strtoul(gpus + 6, NULL, 10);
+        c->ranks = n > 1 && n < 65536 ? (size_t)n : c->ranks;
+    }
     if (start) {
         start += 14 + strspn(start + 14, " ");
         snprintf(c->op, sizeof c->op, "%.*s", (int)strcspn(start, " "), start);

@@ -99,7 +99,8 @@ struct tri__nccl {
     struct tri__spot max_bw_spot, network_socket, no_ib, network_ib;
     struct tri__spot env[TRI__EVENTS], warn[TRI__EVENTS];
     size_t envs, warns;
-    struct tri__spot p2p_off, cut; /* "P2P is disabled between connected GPUs" */
+    struct tri__spot p2p_off, cut;    /* "P2P is disabled between connected GPUs" */
+    struct tri__spot gdr_on, gdr_off; /* GPUDirect said to be on or off */
 };
 
 /* ---- engines (vLLM, SGLang, ...) ---- */

@@ -173,7 +173,7 @@ size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
     size_t before = k->limiteds + k->xids + k->aers + k->ooms;
     if (tri_text_find(text, "available PCIe bandwidth, limited by"))
         keep(k->limited, &k->limiteds, at);
-    else if (tri_text_find(text, "NVRM: Xid"))
+    else if (tri_text_find(text, "NVRM: Xid") || tri_text_find(text, "SXid (PCI"))
         keep(k->xid, &k->xids, at);
     else if (tri_text_find(text, "PCIe Bus Error: severity=") ||
              tri_text_find(text, "AER: Corrected error") || tri_text_find(text, "AER: Uncorrect"))

@@ -106,9 +106,16 @@ static void read_network(struct tri__nccl *n, const char *info, struct tri__spot
         n->no_ib = at;
     if (tri_text_find(info, "NET/IB : Using") && n->network_ib.text < 0)
         n->network_ib = at;
-    const char *system = tri_text_find(info, "=== System : maxBw ");
-    if (system && n->max_bw <= 0) {
-        n->max_bw = strtod(system + 19, NULL);
+    bool on = tri_text_find(info, "GPU Direct RDMA Enabled") || tri_text_find(info, " GDR 1");
+    bool off = tri_text_find(info, "GPU Direct RDMA Disabled") || tri_text_find(info, " GDR 0");
+    if (on && n->gdr_on.text < 0)
+        n->gdr_on = at;
+    if (off && n->gdr_off.text < 0)
+        n->gdr_off = at;
+    const char *system = tri_text_find(info, "=== System : max");
+    const char *number = system ? strpbrk(system, "0123456789") : NULL;
+    if (number && n->max_bw <= 0) { /* maxBw; before NCCL 2.14 maxWidth */
+        n->max_bw = strtod(number, NULL);
         n->max_bw_spot = at;
     }
 }
@@ -122,15 +129,17 @@ static bool is_refusal(const char *info)
 /* Lines "NCCL_X=1" of an environment listing, and "export NCCL_X=1". */
 static size_t read_environment(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
-    static const char *const names[] = { "NCCL_", "RCCL_",
-                                         "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=", "HSA_" };
+    static const char *const names[] = { "NCCL_", "RCCL_", "CUDA_VISIBLE_DEVICES",
+                                         "HIP_VISIBLE_DEVICES", "HSA_" };
     text += strspn(text, " \t");
-    for (int i = 0; i < 2; i++)
-        if (tri_text_begins(text, i ? "-e " : "export "))
-            text += i ? 3 : 7;
+    static const char *const before[] = { "export ", "-e ", "-x ", "--env ", "- ", "ENV " };
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
+        if (tri_text_begins(text, before[i]))
+            text += strlen(before[i]);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
-        if (tri_text_begins(text, names[i]) && text[len] == '=') {
+        bool value = text[len] == '=' || (text[len] == ':' && text[len + 1] == ' '); /* YAML */
+        if (tri_text_begins(text, names[i]) && value) {
             keep(d->nccl.env, &d->nccl.envs, at);
             return 1;
         }

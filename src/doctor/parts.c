@@ -1,7 +1,8 @@
 /*
  * What the wiring of a part gives, by words of its product name: NVLink or XGMI one way, all links
  * together, and PCIe x16. Source: planner.md 3.1 and hardware.csv of the reference material (vendor
- * data sheets); the first word that is found counts, so special parts stand before their family.
+ * data sheets); the first word that is found counts, so special parts stand before their family. A
+ * V100 has six links, of which a mesh of four or eight uses about 110 GB/s.
  */
 #include <stddef.h>
 #include "doctor/doctor_priv.h"
@@ -19,7 +20,7 @@ const struct tri__part *tri__doctor_part(const char *name)
         { "H20", 450, 63, true, false },          { "A800-SXM", 200, 31.5, true, false },
         { "A800", 200, 31.5, false, false },      { "A100-SXM", 300, 31.5, true, false },
         { "A100-PCI", 0, 31.5, false, false },    { "A100", 300, 31.5, false, false },
-        { "A30", 100, 31.5, false, false },       { "V100-SXM", 150, 15.75, true, false },
+        { "A30", 100, 31.5, false, false },       { "V100-SXM", 110, 15.75, true, false },
         { "V100", 0, 15.75, false, false },       { "P100-SXM", 80, 15.75, true, false },
         { "MI355", 535.5, 63, false, false },     { "MI350", 535.5, 63, false, false },
         { "MI325", 448, 63, false, false },       { "MI300X", 448, 63, false, false },

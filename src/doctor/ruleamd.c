@@ -20,7 +20,7 @@ static enum tri_path amd_path(const struct tri_pair *p)
         return p->path;
     if (p->weight <= 0)
         return p->path;
-    return p->weight % 15 == 0 && p->weight <= 60 ? TRI_PATH_XGMI : TRI_PATH_PCIE;
+    return p->weight % 15 == 0 && p->weight < 60 ? TRI_PATH_XGMI : TRI_PATH_PCIE;
 }
 
 static struct amd_tally count_amd(const struct tri_machine *m)

@@ -233,11 +233,18 @@ static void judge_latency(struct tri_doctor *d, const struct tri__band *b)
     struct spread with = on ? measure(on, false) : (struct spread){ 0 };
     struct spread without = off ? measure(off, false) : (struct spread){ 0 };
     bool hangs = with.n && with.median > 100;
-    if (!hangs && !(with.n && without.n && with.median > without.median * 2))
+    struct tri_finding *f;
+    if (!with.n)
         return;
-    struct tri_finding *f = tri__doctor_find(
-        d, "p2p_latency", hangs ? TRI_SEVERITY_FAIL : TRI_SEVERITY_WARN,
-        "peer latency is %.1f us with P2P, %.1f without", with.median, without.median);
+    if (!hangs && !(without.n && with.median > without.median * 2)) {
+        f = tri__doctor_find(d, "p2p_latency", TRI_SEVERITY_OK, "peer latency is %.1f us with P2P",
+                             with.median);
+        cite_table(d, f, on, with.row);
+        return;
+    }
+    f = tri__doctor_find(d, "p2p_latency", hangs ? TRI_SEVERITY_FAIL : TRI_SEVERITY_WARN,
+                         "peer latency is %.1f us with P2P, %.1f without", with.median,
+                         without.median);
     cite_table(d, f, on, with.row);
     tri__doctor_why(f, "an IOMMU that translates peer writes makes them wait or never arrive");
     tri__doctor_cure(f, "cat /proc/cmdline   # add iommu=pt, or switch the IOMMU off in the BIOS");

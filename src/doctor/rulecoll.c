@@ -134,6 +134,8 @@ static void judge_named(struct tri_doctor *d, const struct tri__coll *c, const s
         judge_unnamed(d, c);
     } else if (p->sxm || tri_text_begins(p->word, "MI3") || c->busbw > 45) {
         double all = p->nvlink_gbs > 0 ? p->nvlink_gbs : c->busbw;
+        if (tri_text_begins(p->word, "MI3") && c->ranks && c->ranks < 8)
+            all *= (double)(c->ranks - 1) / 7; /* a mesh: one link to each other rank */
         snprintf(what, sizeof what, "the %.0f GB/s its links carry one way (%s)", all, p->word);
         judge_against(d, c, all, 0.6, 0.25, what);
     } else {
@@ -160,12 +162,14 @@ static void judge_one(struct tri_doctor *d, const struct tri__coll *c)
         tri__doctor_cut(d, "a collective test is cut");
     if (!c->rows && !c->header)
         return;
-    if (c->size_bytes < usable_bytes || c->busbw <= 0) {
+    if (c->size_bytes < usable_bytes || (c->busbw <= 0 && c->ranks != 1)) {
         find_unusable(d, c, "the largest is");
         return;
     }
     const struct tri__part *p = part_of(d, c);
-    if (p)
+    if (c->ranks_told && c->ranks == 1)
+        find_unusable(d, c, "one rank talks to nobody (built without MPI?); largest");
+    else if (p)
         judge_named(d, c, p);
     else
         judge_unnamed(d, c);

@@ -183,10 +183,11 @@ static void judge_xid(struct tri_doctor *d, struct tri__spot spot)
                   { 31, TRI_SEVERITY_WARN, "a program made a page fault" },
                   { 43, TRI_SEVERITY_INFO, "a program stopped" },
                   { 45, TRI_SEVERITY_INFO, "a program was ended" } };
+    bool fabric = tri_text_find(line, "SXid") != NULL; /* of an NVSwitch, numbered apart */
     enum tri_severity severity = TRI_SEVERITY_WARN;
-    const char *text = "see NVIDIA's list of Xid errors";
+    const char *text = fabric ? "an NVSwitch reports an error" : "see NVIDIA's list of Xid errors";
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (known[i].xid == xid) {
+        if (known[i].xid == xid && !fabric) {
             severity = known[i].severity;
             text = known[i].text;
         }

@@ -137,10 +137,11 @@ static bool value_of(const char *line, const char *name, char out[64])
     if (!at || (at > line && (at[-1] == '_' || (at[-1] >= 'A' && at[-1] <= 'Z'))))
         return false;
     const char *by = strstr(at, "set by environment to ");
-    const char *value = by ? by + 22 : at[len] == '=' ? at + len + 1 : NULL;
+    bool yaml = at[len] == ':' && at[len + 1] == ' ';
+    const char *value = by ? by + 22 : at[len] == '=' || yaml ? at + len + 1 : NULL;
     if (!value || (by && at[len] != ' '))
         return false;
-    value += strspn(value, "\"'");
+    value += strspn(value, " \"'");
     size_t n = strcspn(value, " \"'");
     if (n && value[n - 1] == '.')
         n--;
@@ -213,6 +214,8 @@ static const struct complaint complaints[] = {
       "# look at its own log first" },
     { "Got completion", TRI_SEVERITY_FAIL, "an RDMA transfer failed",
       "# RoCE: NCCL_IB_GID_INDEX=3, same MTU and PFC on the switch; ibstat, ibqueryerrors" },
+    { "libibverbs", TRI_SEVERITY_INFO, "no RDMA library: without effect inside one box",
+      "apt-get install libibverbs1   # needed between nodes" },
     { "Cuda failure", TRI_SEVERITY_FAIL, "a CUDA call failed inside NCCL", "dmesg | grep -i xid" },
 };
 
@@ -244,6 +247,11 @@ void tri__doctor_rules_nccl(struct tri_doctor *d)
     judge_socket(d);
     judge_rdma(d);
     judge_warnings(d);
+    if (!d->findings && d->nccl.network_ib.text >= 0) {
+        struct tri_finding *f = tri__doctor_find(
+            d, "nccl_log", TRI_SEVERITY_OK, "NCCL found an RDMA network; no channel was logged");
+        tri__doctor_cite(d, f, d->nccl.network_ib);
+    }
     if (d->nccl.cut.text >= 0)
         tri__doctor_cut(d, "an NCCL channel line is cut");
 }

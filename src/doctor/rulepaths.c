@@ -21,10 +21,13 @@ static struct tally count_pairs(const struct tri_machine *m)
                        .first_sys.file = -1,
                        .first_nv.file = -1,
                        .first_switched.file = -1 };
+    bool links = false; /* a description that names NVLinks names all of them */
+    for (size_t i = 0; i < m->gpus * m->gpus; i++)
+        links |= m->described && m->pair[i].path == TRI_PATH_NVLINK;
     for (size_t a = 0; a < m->gpus; a++) {
         for (size_t b = a + 1; b < m->gpus; b++) {
             const struct tri_pair *p = tri_machine_pair(m, a, b);
-            if (p->source.file < 0 || p->path == TRI_PATH_UNKNOWN)
+            if ((p->source.file < 0 && !links) || p->path == TRI_PATH_UNKNOWN)
                 continue; /* worked out from the PCI tree, which does not show NVLink */
             t.known++;
             if (p->path == TRI_PATH_NVLINK) {

@@ -197,12 +197,11 @@ static void judge_described(struct pcie *x)
             continue;
         double own = tri_link_gbs(x->m->pci[pci].sta);
         double path = tri_path_to_root_gbs(x->m, pci, &slow);
-        if (slow < 0 || slow == pci || x->m->pci[slow].sta.width >= x->m->pci[pci].sta.width ||
-            path > own * 0.6)
+        if (slow < 0 || slow == pci || x->m->pci[slow].sta.gts <= 2.5 || path > own * 0.6)
             continue;
         struct tri_finding *f = tri__doctor_find(x->d, "pcie_width", TRI_SEVERITY_WARN,
-                                                 "the way to GPU%zu narrows to x%d at %s", i,
-                                                 x->m->pci[slow].sta.width, x->m->pci[slow].bdf);
+                                                 "the way to GPU%zu narrows to %.1f GB/s at %s", i,
+                                                 path, x->m->pci[slow].bdf);
         tri__doctor_cite_fact(x->d, f, x->m, x->m->pci[slow].source);
         tri__doctor_cost(x->d, f, path, own);
         tri__doctor_cure(f, "sudo lspci -vv -s %s | grep -E 'LnkCap:|LnkSta:'",

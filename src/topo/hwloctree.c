@@ -89,22 +89,6 @@ static void put_bdf(char out[16], const struct hwloc_pcidev_attr_s *p)
              p->func & 7u);
 }
 
-/* hwloc gives a link as GB/s; the pair of rate and width that makes it is looked up. */
-static struct tri_link link_of(double gbs)
-{
-    static const double rates[] = { 64, 32, 16, 8, 5, 2.5 };
-    static const int widths[] = { 16, 8, 4, 2, 1 };
-    struct tri_link best = { 0, 0 };
-    for (size_t w = 0; w < 5 && gbs > 0; w++)
-        for (size_t r = 0; r < 6; r++) {
-            struct tri_link l = { rates[r], widths[w] };
-            double v = tri_link_gbs(l);
-            if (!best.width && gbs > v * 0.97 && gbs < v * 1.03)
-                best = l;
-        }
-    return best;
-}
-
 static int nearest_pci(const struct tri_machine *m, hwloc_obj_t obj)
 {
     for (hwloc_obj_t up = obj->parent; up; up = up->parent) {
@@ -138,7 +122,7 @@ static void read_pci(struct tri_machine *m, hwloc_obj_t obj, const struct hwloc_
     p->role = tri__topo_role(p->class_code, p->vendor);
     p->parent = parent >= 0 && &m->pci[parent] != p ? parent : p->parent;
     p->numa = numa_of(obj);
-    p->sta = link_of((double)attr->linkspeed);
+    p->sta = tri__topo_link_of((double)attr->linkspeed);
     set(p->name, sizeof p->name, info(obj, "PCIDevice"));
     if (obj->type == HWLOC_OBJ_BRIDGE) {
         p->secondary = obj->attr->bridge.downstream.pci.secondary_bus;

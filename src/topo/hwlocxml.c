@@ -114,21 +114,6 @@ static int mask_list(const char *text, char *out, size_t bytes)
     return count;
 }
 
-/* The link whose rate in GB/s is nearest; {0,0} when none is within 3 %. */
-static struct tri_link link_of(double gbs)
-{
-    static const double rates[] = { 64, 32, 16, 8, 5, 2.5 };
-    static const int widths[] = { 16, 8, 4, 2, 1 };
-    for (size_t w = 0; w < 5 && gbs > 0; w++)
-        for (size_t r = 0; r < 6; r++) {
-            struct tri_link l = { rates[r], widths[w] };
-            double v = tri_link_gbs(l);
-            if (gbs > v * 0.97 && gbs < v * 1.03)
-                return l;
-        }
-    return (struct tri_link){ 0, 0 };
-}
-
 static void on_numa(struct hwloc_xml *x, struct open_object *o, const char **list)
 {
     struct tri_numa *n = tri_machine_add_numa(x->m);
@@ -158,7 +143,7 @@ static void on_pci(struct hwloc_xml *x, struct open_object *o, const char **list
     p->device = (uint16_t)device;
     p->role = tri__topo_role(p->class_code, p->vendor);
     p->source = p->sta_source = here(x);
-    p->sta = link_of(strtod(attribute(list, "pci_link_speed"), NULL));
+    p->sta = tri__topo_link_of(strtod(attribute(list, "pci_link_speed"), NULL));
     o->pci = (int)(p - x->m->pci);
     p->parent = parent != o->pci ? parent : -1;
     p->numa = o->numa;

@@ -133,6 +133,20 @@ double tri_link_gbs(struct tri_link link)
     return link.gts > 0 && link.width > 0 ? link.gts * link.width * code / 8 : 0;
 }
 
+struct tri_link tri__topo_link_of(double gbs)
+{
+    static const double rates[] = { 64, 32, 16, 8, 5, 2.5 };
+    static const int widths[] = { 16, 8, 4, 2, 1 };
+    for (size_t w = 0; w < 5 && gbs > 0; w++)
+        for (size_t r = 0; r < 6; r++) {
+            struct tri_link l = { rates[r], widths[w] };
+            double v = tri_link_gbs(l);
+            if (gbs > v * 0.97 && gbs < v * 1.03)
+                return l;
+        }
+    return (struct tri_link){ 0, 0 };
+}
+
 int tri_machine_find_pci(const struct tri_machine *m, const char *bdf)
 {
     char normal[16];

@@ -41,6 +41,7 @@ TRI_MUST_CHECK enum tri_status tri_topo_load_xml(struct tri_machine **out, const
     X(ROCM, "rocm-smi --showtopo")                                                                 \
     X(AMD_SMI, "amd-smi topology")                                                                 \
     X(LSPCI, "lspci")                                                                              \
+    X(LSTOPO, "lstopo -v")                                                                         \
     X(ACS, "ACS report")                                                                           \
     X(FILES, "files of /sys and /proc")
 

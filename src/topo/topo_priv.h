@@ -11,6 +11,9 @@ enum tri_vendor tri__topo_vendor(uint16_t pci_vendor);
 /* "16GT/s", "16.0 GT/s PCIe", "8 GT/s" -> 16; 0 when it is not a rate. */
 double tri__topo_gts(const char *text);
 
+/* The link whose rate in GB/s is nearest (hwloc tells no more); {0,0} when none is within 3 %. */
+struct tri_link tri__topo_link_of(double gbs);
+
 /* Names a PCI device: a normal bus id and its numbers. */
 void tri__topo_set_bdf(struct tri_pci *p, const char normal[16]);
 
@@ -52,6 +55,7 @@ size_t tri__topo_read_smi_table(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_nvlink(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_lspci(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_files(struct tri__topo_text *t, size_t at);
+size_t tri__topo_read_lstopo(struct tri__topo_text *t, size_t at);
 
 enum { TRI__GRID_MAX_COLUMNS = TRI_MAX_GPUS + TRI_MAX_NICS };
 
