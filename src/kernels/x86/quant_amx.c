@@ -92,23 +92,35 @@ TRI_INLINE void turn_scales(float out[COLS / GROUP][TOKENS], const struct block 
     }
 }
 
+/* Scales and adds the products of groups [g, g + n). */
+TRI_INLINE void add_up(__m512 sum[TOKENS], const __m512i out[FLIGHT][TOKENS], const struct block *b,
+                       const float scales[][TOKENS], int64_t g, int n)
+{
+    for (int k = 0; k < n; k++, g++) {
+        __m512 weight = b->tile->scale[g >> b->scale_shift];
+#pragma GCC unroll 16
+        for (int i = 0; i < TOKENS; i++)
+            sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(out[k][i]),
+                                     _mm512_mul_ps(weight, _mm512_set1_ps(scales[g][i])), sum[i]);
+    }
+}
+
 /*
- * Adds the block to tokens [t, t + n), n <= 16, for which the tiles are configured. All sixteen
- * sums are made, so that they stay in registers: beyond n they are the last token's over again,
- * with products that nobody wrote, and are not stored.
+ * Adds the block to tokens [t, t + n), n <= 16, for which the tiles are configured. Four groups are
+ * multiplied while the four before are added: what a tile has just stored is slow to load. All
+ * sixteen sums are made, so that they stay in registers; those beyond n are 0 and not stored.
  */
 TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
 {
     const struct tri_qrows *x = &b->a->x;
-    int64_t g = 0;
     const int8_t *q = x->q + t * x->q_stride + b->c;
     const float *scale = x->scale + (t * x->q_stride + b->c) / GROUP;
     float *y = b->a->y + t * b->a->y_stride + b->row;
-    __m512i out[FLIGHT][TOKENS];
+    __m512i out[2][FLIGHT][TOKENS];
     __m512 sum[TOKENS];
     float scales[COLS / GROUP][TOKENS];
-    /* Stores leave in order: one that misses would hold up the tiles' stores, and who reads them.
-     */
+    int64_t g = 0, whole = b->groups / FLIGHT * FLIGHT;
+    int turn = 0;
     for (int i = 0; i < n; i++)
         __builtin_prefetch(y + i * b->a->y_stride, 1);
     turn_scales(scales, b, scale, n);
@@ -118,23 +130,17 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
     for (int i = 0; i < TOKENS; i++)
         sum[i] = b->c && i < n ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride)
                                : _mm512_setzero_ps();
-    while (g < b->groups) {
-        int64_t some = b->groups - g >= FLIGHT ? FLIGHT : 1;
-        const __m512i *w = b->tile->w + g * (GROUP / 4);
-        if (some == FLIGHT) {
-            four_groups(out, q + g * GROUP, x->q_stride, w);
-        } else {
-            PRODUCTS(0, 4, 6, q + g * GROUP, x->q_stride, w);
-            _tile_stored(0, out[0], 64);
-        }
-        for (int64_t k = 0; k < some; k++, g++) {
-            __m512 weight = b->tile->scale[g >> b->scale_shift];
-#pragma GCC unroll 16
-            for (int i = 0; i < TOKENS; i++)
-                sum[i] =
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(out[k][i]),
-                                    _mm512_mul_ps(weight, _mm512_set1_ps(scales[g][i])), sum[i]);
-        }
+    for (; g < whole; g += FLIGHT, turn ^= 1) {
+        four_groups(out[turn], q + g * GROUP, x->q_stride, b->tile->w + g * (GROUP / 4));
+        if (g > 0)
+            add_up(sum, out[turn ^ 1], b, scales, g - FLIGHT, FLIGHT);
+    }
+    if (whole)
+        add_up(sum, out[turn ^ 1], b, scales, whole - FLIGHT, FLIGHT);
+    for (; g < b->groups; g++) {
+        PRODUCTS(0, 4, 6, q + g * GROUP, x->q_stride, b->tile->w + g * (GROUP / 4));
+        _tile_stored(0, out[0][0], 64);
+        add_up(sum, out[0], b, scales, g, 1);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < TOKENS; i++)

@@ -46,7 +46,7 @@ struct array {
 static inline void *array_new(struct array *a, size_t bytes)
 {
     a->bytes = bytes;
-    a->base = malloc(bytes + GUARD_BYTES);
+    a->base = aligned_alloc(64, (bytes + GUARD_BYTES + 63) & ~(size_t)63);
     if (!a->base)
         abort();
     memset(a->base, 0, bytes);
