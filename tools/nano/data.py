@@ -16,16 +16,15 @@ LONGEST = 4352  # tokens of the longest sample
 
 # share of samples; a long recall costs as many tokens as twenty sums, so it is rare
 MIX = dict(
-    sum=0.22,
-    fact=0.14,
-    story=0.10,
+    sum=0.25,
+    fact=0.15,
+    story=0.08,
     echo=0.06,
-    recall=0.20,
-    tool=0.15,
-    misc=0.03,
-    turns=0.03,
-    raw=0.03,
-    drill=0.04,
+    recall=0.19,
+    tool=0.19,
+    misc=0.05,
+    turns=0.02,
+    raw=0.01,
 )
 
 
