@@ -107,7 +107,7 @@ static struct tri__table *add_table(struct tri__band *b, enum tri__table_kind ki
         return NULL;
     }
     for (size_t i = 0; i < cells; i++)
-        t->cell[i] = NAN;
+        t->cell[i] = (double)NAN;
     for (size_t i = 0; i < TRI__BAND_MAX; i++)
         t->row_spot[i].text = -1;
     t->kind = kind;

@@ -30,7 +30,7 @@ static int by_value(const void *a, const void *b)
 static struct spread measure(const struct tri__table *t, bool diagonal)
 {
     double v[MAX_CELLS];
-    struct spread s = { .least = INFINITY };
+    struct spread s = { .least = HUGE_VAL };
     for (size_t r = 0; r < t->rows; r++)
         for (size_t c = 0; c < t->columns; c++) {
             double x = t->cell[r * t->columns + c];

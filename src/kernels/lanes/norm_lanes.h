@@ -67,7 +67,7 @@ static inline double lanes_score(const float *v, const struct tri_mix_args *a)
 
 static void lanes_mix_row(const struct tri_mix_args *a, int64_t t)
 {
-    double score[LANES_SOURCES], best = -INFINITY, sum = 0;
+    double score[LANES_SOURCES], best = -HUGE_VAL, sum = 0;
     float share[LANES_SOURCES], *y = a->y + t * a->width;
     for (int64_t i = 0; i < a->n; i++) {
         score[i] = lanes_score(a->source[i] + t * a->width, a);

@@ -50,7 +50,7 @@ static void attend(const struct tri_mla_args *a, int64_t t, int64_t h)
     const float *ql = a->ql + (t * a->heads + h) * a->rank;
     const float *q_pe = a->q + (t * a->heads + h) * (a->nope + a->rope) + a->nope;
     float *ol = a->ol + (t * a->heads + h) * a->rank;
-    double best = -INFINITY, sum = 0;
+    double best = -HUGE_VAL, sum = 0;
     memset(ol, 0, (size_t)a->rank * sizeof *ol);
     for (int64_t from = 0; from < seen; from += BLOCK) {
         int64_t n = seen - from < BLOCK ? seen - from : BLOCK;

@@ -38,7 +38,7 @@ static double mix_score(const float *v, const struct tri_mix_args *a)
 static void mix_row(const struct tri_mix_args *a, int64_t t)
 {
     float *y = a->y + t * a->width;
-    double best = -INFINITY, sum = 0;
+    double best = -HUGE_VAL, sum = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const float *v = a->source[i] + t * a->width;
         double score = mix_score(v, a);

@@ -5,7 +5,8 @@
  * Tile registers: 0 to 3 sums of four groups in flight, 4 and 5 activations, 6 and 7 weights.
  */
 #if defined(__x86_64__)
-#if !defined(__AMX_INT8__) || !defined(__AVX512VBMI__)
+/* clang 14 spells it without the underscore. */
+#if !(defined(__AMX_INT8__) || defined(__AMXINT8__)) || !defined(__AVX512VBMI__)
 #error "compile with -mamx-tile -mamx-int8 -mavx512vbmi (cmake/Kernels.cmake)"
 #endif
 
