@@ -47,7 +47,8 @@ static void point(struct rows *p, const struct tri_matrix *w, int64_t row, int64
 
 /*
  * Asks for what row r will read AHEAD bytes later: sixteen streams are more than the hardware
- * follows. Behind the row's end that is row r of the next tile. Past the matrix nothing is harmed.
+ * follows. Behind the row's end that is row r of the next tile. Into the second cache: the first
+ * holds this tile twice already. Past the matrix nothing is harmed.
  */
 TRI_INLINE void ahead(const struct rows *p, int r, size_t at)
 {
@@ -55,7 +56,7 @@ TRI_INLINE void ahead(const struct rows *p, int r, size_t at)
     at += distance;
     if (at >= p->data_bytes)
         at += (ROWS - 1) * p->data_bytes;
-    _mm_prefetch((const void *)(p->data[r] + at), _MM_HINT_T0);
+    _mm_prefetch((const void *)(p->data[r] + at), _MM_HINT_T1);
 }
 
 TRI_INLINE void scales_ahead(const struct rows *p)
