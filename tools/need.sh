@@ -2,7 +2,7 @@
 # Installs the Debian packages that are missing, after saying what and why.
 #   tools/need.sh GROUP...      groups: build test lint fuzz (see below)
 set -u
-build="gcc cmake ninja-build pkg-config libjansson-dev libpcre2-dev zlib1g-dev libedit-dev libhwloc-dev libexpat1-dev libxxhash-dev libssl-dev liburing-dev libjs-chart.js"
+build="gcc cmake ninja-build pkg-config libjansson-dev libpcre2-dev zlib1g-dev libedit-dev libhwloc-dev libexpat1-dev libxxhash-dev libssl-dev liburing-dev libevent-dev libjs-chart.js"
 test="libcmocka-dev python3"
 lint="clang-format clang-tidy clang"
 fuzz="clang libclang-rt-14-dev"

@@ -1,0 +1,244 @@
+/* The server: listening, the loop, what other threads post to it, timers, signals, draining. */
+#include "http/http_priv.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+double tri__http_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct tri_http_limits tri_http_limits_default(void)
+{
+    return (struct tri_http_limits){ .body_bytes = 64 << 20,
+                                     .output_bytes = 1 << 20,
+                                     .connections = 4096,
+                                     .connections_per_peer = 256,
+                                     .head_s = 10,
+                                     .idle_s = 65,
+                                     .stall_s = 60,
+                                     .body_bytes_s = 1024 };
+}
+
+/* --- posts ----------------------------------------------------------------------------------- */
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    struct tri_http *http = arg;
+    uint64_t count = 0;
+    (void)what;
+    if (read((int)fd, &count, sizeof count) < 0)
+        return;
+    pthread_mutex_lock(&http->lock);
+    struct tri__http_post *posts = http->posts;
+    size_t n = http->n_posts;
+    http->posts = NULL;
+    http->n_posts = http->cap_posts = 0;
+    pthread_mutex_unlock(&http->lock);
+    for (size_t i = 0; i < n; i++)
+        posts[i].fn(posts[i].arg);
+    tri_free(posts);
+}
+
+enum tri_status tri_http_post(struct tri_http *http, void (*fn)(void *arg), void *arg)
+{
+    const uint64_t one = 1;
+    pthread_mutex_lock(&http->lock);
+    if (http->n_posts == http->cap_posts) {
+        size_t cap = http->cap_posts ? http->cap_posts * 2 : 64;
+        struct tri__http_post *more = tri_realloc(http->posts, cap * sizeof *more);
+        if (!more) {
+            pthread_mutex_unlock(&http->lock);
+            return TRI_NOMEM;
+        }
+        http->posts = more;
+        http->cap_posts = cap;
+    }
+    http->posts[http->n_posts++] = (struct tri__http_post){ fn, arg };
+    pthread_mutex_unlock(&http->lock);
+    ssize_t written = write(http->wake_fd, &one, sizeof one);
+    (void)written; /* full means that a wake-up is already due */
+    return TRI_OK;
+}
+
+/* --- hooks ----------------------------------------------------------------------------------- */
+
+static void on_hook(evutil_socket_t fd, short what, void *arg)
+{
+    const struct tri__http_hook *hook = arg;
+    (void)fd;
+    (void)what;
+    hook->fn(hook->arg);
+}
+
+static struct tri__http_hook *new_hook(struct tri_http *http, void (*fn)(void *arg), void *arg)
+{
+    struct tri__http_hook *hook = tri_calloc(1, sizeof *hook);
+    if (!hook)
+        return NULL;
+    hook->fn = fn;
+    hook->arg = arg;
+    hook->next = http->hooks;
+    http->hooks = hook;
+    return hook;
+}
+
+enum tri_status tri_http_every(struct tri_http *http, double seconds, void (*fn)(void *arg),
+                               void *arg)
+{
+    struct tri__http_hook *hook = new_hook(http, fn, arg);
+    struct timeval period = { (time_t)seconds,
+                              (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6) };
+    if (!hook)
+        return TRI_NOMEM;
+    hook->event = event_new(http->base, -1, EV_PERSIST, on_hook, hook);
+    return hook->event && event_add(hook->event, &period) == 0 ? TRI_OK : TRI_NOMEM;
+}
+
+enum tri_status tri_http_signal(struct tri_http *http, int signal_number, void (*fn)(void *arg),
+                                void *arg)
+{
+    struct tri__http_hook *hook = new_hook(http, fn, arg);
+    if (!hook)
+        return TRI_NOMEM;
+    hook->event = evsignal_new(http->base, signal_number, on_hook, hook);
+    return hook->event && event_add(hook->event, NULL) == 0 ? TRI_OK : TRI_NOMEM;
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+static enum tri_status listen_on(struct tri_http *http, struct tri_error *err)
+{
+    const struct tri_http_options *o = &http->options;
+    const char *address = o->address ? o->address : "127.0.0.1";
+    struct addrinfo hints = { .ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM }, *list = NULL;
+    char port[16];
+    snprintf(port, sizeof port, "%d", o->port);
+    int rc = getaddrinfo(address, port, &hints, &list);
+    if (rc != 0)
+        return tri_fail(err, TRI_ARG, "address %s: %s", address, gai_strerror(rc));
+    http->listener = evconnlistener_new_bind(http->base, tri__http_accept, http,
+                                             LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE, 512,
+                                             list->ai_addr, (int)list->ai_addrlen);
+    int failed = errno;
+    freeaddrinfo(list);
+    if (!http->listener)
+        return tri_fail_errno(err, TRI_IO, failed, "cannot listen on %s port %d", address, o->port);
+    struct sockaddr_storage at;
+    socklen_t bytes = sizeof at;
+    http->port = o->port;
+    if (getsockname(evconnlistener_get_fd(http->listener), (struct sockaddr *)&at, &bytes) == 0)
+        http->port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                                    : ((struct sockaddr_in *)&at)->sin_port);
+    return TRI_OK;
+}
+
+static enum tri_status open_wake(struct tri_http *http, struct tri_error *err)
+{
+    http->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (http->wake_fd < 0)
+        return tri_fail_errno(err, TRI_IO, errno, "no eventfd");
+    http->wake = event_new(http->base, http->wake_fd, EV_READ | EV_PERSIST, on_wake, http);
+    if (!http->wake || event_add(http->wake, NULL) != 0)
+        return tri_fail(err, TRI_NOMEM, "no memory for the server");
+    return TRI_OK;
+}
+
+enum tri_status tri_http_open(struct tri_http **out, const struct tri_http_options *options,
+                              struct tri_error *err)
+{
+    struct tri_http *http = tri_calloc(1, sizeof *http);
+    if (!http)
+        return tri_fail(err, TRI_NOMEM, "no memory for the server");
+    http->options = *options;
+    http->wake_fd = -1;
+    pthread_mutex_init(&http->lock, NULL);
+    http->base = event_base_new();
+    enum tri_status st = http->base ? TRI_OK : tri_fail(err, TRI_NOMEM, "no event loop");
+    if (st == TRI_OK && !options->tls_cert != !options->tls_key)
+        st = tri_fail(err, TRI_ARG, "TLS needs a certificate and a private key");
+    if (st == TRI_OK && options->tls_cert)
+        st = tri__http_tls_open(&http->tls, options->tls_cert, options->tls_key, err);
+    if (st == TRI_OK)
+        st = open_wake(http, err);
+    if (st == TRI_OK)
+        st = listen_on(http, err);
+    if (st == TRI_OK)
+        *out = http;
+    else
+        tri_http_close(http);
+    return st;
+}
+
+void tri_http_close(struct tri_http *http)
+{
+    if (!http)
+        return;
+    http->draining = false;
+    while (http->first)
+        tri__http_conn_free(http->first);
+    if (http->listener)
+        evconnlistener_free(http->listener);
+    while (http->hooks) {
+        struct tri__http_hook *hook = http->hooks;
+        http->hooks = hook->next;
+        if (hook->event)
+            event_free(hook->event);
+        tri_free(hook);
+    }
+    if (http->wake)
+        event_free(http->wake);
+    if (http->base)
+        event_base_free(http->base);
+    if (http->wake_fd >= 0)
+        close(http->wake_fd);
+    tri__http_tls_close(http->tls);
+    pthread_mutex_destroy(&http->lock);
+    tri_free(http->posts);
+    tri_free(http);
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+int tri_http_port(const struct tri_http *http)
+{
+    return http->port;
+}
+
+int64_t tri_http_connections(const struct tri_http *http)
+{
+    return http->connections;
+}
+
+enum tri_status tri_http_run(struct tri_http *http, struct tri_error *err)
+{
+    if (event_base_dispatch(http->base) < 0)
+        return tri_fail(err, TRI_IO, "the event loop failed");
+    return TRI_OK;
+}
+
+void tri_http_stop(struct tri_http *http)
+{
+    event_base_loopbreak(http->base);
+}
+
+void tri_http_drain(struct tri_http *http)
+{
+    http->draining = true;
+    evconnlistener_disable(http->listener);
+    for (struct tri_http_request *c = http->first, *next; c; c = next) {
+        next = c->next;
+        if (c->phase == TRI__HTTP_HEAD && c->head_begin_s == 0)
+            tri__http_conn_free(c);
+    }
+    tri__http_conn_check_drain(http);
+}
