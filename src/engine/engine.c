@@ -78,6 +78,7 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     e->sampler.plain_ids = o->plain_ids ? o->plain_ids : vocab;
     e->taps = o->taps;
     e->sampler.n_specials = o->n_specials;
+    e->short_first = o->short_first;
     e->sampler.n = e->sampler.plain_ids + o->n_specials;
     st = take_all(e, err);
     if (st != TRI_OK) {

@@ -37,6 +37,12 @@ struct tri_engine_options {
     const int32_t *specials;
     int64_t n_specials;
     const struct tri_taps *taps; /* what to watch of every step (model.h), or NULL; not copied */
+    /*
+     * Prompts that wait: false, the oldest start first; true, the one with the least left to
+     * compute first, but the oldest in every other step, so that a long prompt neither holds up
+     * short ones nor starves.
+     */
+    bool short_first;
 };
 
 /* `model` and `budget` must outlive the engine. Logits and sampler scratch: account scratch. */
@@ -136,6 +142,26 @@ TRI_MUST_CHECK enum tri_status tri_sequence_save(const struct tri_sequence *sequ
 /* Replaces what the sequence holds; on failure it is empty. */
 TRI_MUST_CHECK enum tri_status tri_sequence_load(struct tri_sequence *sequence, const char *path,
                                                  struct tri_error *err);
+
+/* --- for a scheduler ------------------------------------------------------------------------- */
+
+/* Forgets what the idle sequence holds. */
+void tri_sequence_clear(struct tri_sequence *sequence);
+/* A paused sequence stays active but takes part in no step. */
+void tri_sequence_pause(struct tri_sequence *sequence, bool paused);
+/*
+ * No step computes prompt tokens across `position`: a step ends there, so that the state can be
+ * copied at this boundary, and the next step goes on. 0: nowhere.
+ */
+void tri_sequence_halt(struct tri_sequence *sequence, int64_t position);
+/* Copies the state (between steps; also of an active sequence) into `dst`: tri_state_copy. */
+TRI_MUST_CHECK enum tri_status tri_sequence_snapshot(const struct tri_sequence *sequence,
+                                                     struct tri_state *dst, struct tri_error *err);
+/* Makes an idle sequence hold such a copy; `tokens` led to it. On failure it is empty. */
+TRI_MUST_CHECK enum tri_status tri_sequence_restore(struct tri_sequence *sequence,
+                                                    const struct tri_state *src,
+                                                    const int32_t *tokens, int64_t n_tokens,
+                                                    struct tri_error *err);
 
 /* --- stepping ------------------------------------------------------------------------------- */
 

@@ -86,7 +86,8 @@ struct tri_engine {
     struct tri_sequence **order;   /* [max_sequences]: those in this step, decode rows first */
     struct tri_run *runs;          /* [max_sequences] */
     struct tri_step_event *events; /* [max_sequences] */
-    uint64_t starts;               /* counts tri_sequence_start: age of a request */
+    bool short_first;
+    uint64_t starts; /* counts tri_sequence_start: age of a request */
     struct tri_engine_counters counters;
 };
 
@@ -96,7 +97,8 @@ struct tri_sequence {
     int64_t max_tokens, n_tokens;
     int32_t *tokens; /* [max_tokens] */
     uint32_t *marks; /* [vocab], see tri__engine_pick */
-    bool active;
+    bool active, paused;
+    int64_t halt; /* see tri_sequence_halt */
     uint64_t age;
     int64_t first_output;    /* n_tokens when generation started */
     struct tri_generate how; /* its pointers lead to the arrays below */

@@ -27,8 +27,11 @@ static bool decodes(const struct tri_sequence *s)
 
 static bool before(const struct tri_sequence *a, const struct tri_sequence *b)
 {
+    const struct tri_engine *e = a->engine;
     if (decodes(a) != decodes(b))
         return decodes(a);
+    if (e->short_first && e->counters.steps % 2 == 0 && pending(a) != pending(b))
+        return pending(a) < pending(b);
     return a->age < b->age;
 }
 
@@ -38,7 +41,7 @@ static int64_t line_up(struct tri_engine *e)
     int64_t n = 0;
     for (int64_t i = 0; i < e->max_sequences; i++) {
         struct tri_sequence *s = e->slots[i];
-        if (!s || !s->active)
+        if (!s || !s->active || s->paused)
             continue;
         int64_t at = n++;
         for (; at > 0 && before(s, e->order[at - 1]); at--)
@@ -52,6 +55,8 @@ static int64_t line_up(struct tri_engine *e)
 static int64_t share(const struct tri_sequence *s, int64_t room)
 {
     int64_t want = pending(s), at = tri_state_tokens(s->state);
+    if (at < s->halt && at + want > s->halt)
+        want = s->halt - at;
     if (want <= room)
         return want;
     int64_t end = (at + room) / TRI_ENGINE_GRID_TOKENS * TRI_ENGINE_GRID_TOKENS;

@@ -1,0 +1,188 @@
+/* A job's life as its owner sees it: submit, read, cancel, release. */
+#include "sched/sched_priv.h"
+
+#include <string.h>
+#include <time.h>
+
+double tri__sched_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void tri__job_free(struct tri_job *job)
+{
+    if (!job)
+        return;
+    tri_free(job->tokens);
+    tri_free(job->bias);
+    tri_free(job->ring);
+    tri_free(job);
+}
+
+static enum tri_status copy_request(struct tri_job *job, const struct tri_job_request *r,
+                                    struct tri_error *err)
+{
+    size_t n = (size_t)r->n_tokens;
+    job->request = *r;
+    job->tokens = tri_calloc(n, sizeof *job->tokens);
+    job->ring = tri_calloc(TRI_SCHED_RING_EVENTS + 1, sizeof *job->ring);
+    job->bias = tri_calloc((size_t)r->how.n_bias + 1, sizeof *job->bias);
+    if (!job->tokens || !job->ring || !job->bias)
+        return tri_fail(err, TRI_NOMEM, "no memory for a request");
+    memcpy(job->tokens, r->tokens, n * sizeof *job->tokens);
+    for (int64_t i = 0; i < r->how.n_bias; i++)
+        job->bias[i] = r->how.bias[i];
+    for (int64_t i = 0; i < r->how.n_stop_ids; i++)
+        job->stop_ids[i] = r->how.stop_ids[i];
+    job->request.tokens = job->tokens;
+    job->request.how.bias = job->bias;
+    job->request.how.stop_ids = job->stop_ids;
+    return TRI_OK;
+}
+
+static enum tri_status check_request(const struct tri_sched *s, const struct tri_job_request *r,
+                                     struct tri_error *err)
+{
+    if (r->n_tokens < 1)
+        return tri_fail(err, TRI_ARG, "the prompt has no tokens");
+    if (r->n_tokens >= s->options.context_tokens)
+        return tri_fail(err, TRI_LIMIT, "the prompt has %lld tokens, the context %lld",
+                        (long long)r->n_tokens, (long long)s->options.context_tokens);
+    if (r->how.n_stop_ids > TRI_ENGINE_MAX_STOP_IDS || r->how.n_bias > TRI_ENGINE_MAX_BIAS)
+        return tri_fail(err, TRI_LIMIT, "too many stop ids or biases");
+    TRI_ASSERT(r->n_borders <= TRI_SCHED_MAX_BORDERS);
+    return TRI_OK;
+}
+
+/* Best first: lower priority number, then who came first. */
+static void enqueue(struct tri_sched *s, struct tri_job *job)
+{
+    struct tri_job **at = &s->queue;
+    while (*at && (*at)->request.priority <= job->request.priority)
+        at = &(*at)->next;
+    job->next = *at;
+    *at = job;
+    s->stats.waiting++;
+}
+
+enum tri_status tri_job_submit(struct tri_job **out, struct tri_sched *sched,
+                               const struct tri_job_request *request, struct tri_error *err)
+{
+    struct tri_sched *s = sched;
+    enum tri_status st = check_request(s, request, err);
+    if (st != TRI_OK)
+        return st;
+    struct tri_job *job = tri_calloc(1, sizeof *job);
+    if (!job)
+        return tri_fail(err, TRI_NOMEM, "no memory for a request");
+    job->sched = s;
+    job->facts.prompt_tokens = request->n_tokens;
+    job->facts.submitted_s = tri__sched_now_s();
+    st = copy_request(job, request, err);
+    if (st == TRI_OK) {
+        pthread_mutex_lock(&s->lock);
+        if (s->stopping)
+            st = tri_fail(err, TRI_CANCELLED, "the server is closing");
+        else if (s->stats.waiting >= s->options.queue)
+            st = tri_fail(err, TRI_BUSY, "%lld requests are waiting already",
+                          (long long)s->stats.waiting);
+        if (st == TRI_OK) {
+            job->number = s->stats.submitted++;
+            job->armed = true;
+            enqueue(s, job);
+            pthread_cond_signal(&s->changed);
+        } else {
+            s->stats.rejected++;
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (st == TRI_OK)
+        *out = job;
+    else
+        tri__job_free(job);
+    return st;
+}
+
+void tri__job_tell(struct tri_job *job, const struct tri_job_event *event)
+{
+    TRI_ASSERT(!job->ended && job->count <= TRI_SCHED_RING_EVENTS);
+    job->ring[(job->first + job->count++) % (TRI_SCHED_RING_EVENTS + 1)] = *event;
+    if (event->token >= 0 && job->facts.first_token_s == 0)
+        job->facts.first_token_s = tri__sched_now_s();
+    if (event->end != TRI_JOB_RUNS) {
+        job->ended = true;
+        job->facts.ended_s = tri__sched_now_s();
+        job->sched->stats.finished++;
+        job->sched->stats.failed += event->end == TRI_JOB_ERROR;
+    }
+    if (job->released) {
+        if (job->ended)
+            tri__job_free(job);
+    } else if (job->armed) {
+        job->armed = false;
+        job->request.wake(job->request.arg);
+    }
+}
+
+void tri__job_end(struct tri_job *job, enum tri_job_end end)
+{
+    const struct tri_job_event event = { .token = -1, .end = end };
+    tri__job_tell(job, &event);
+}
+
+bool tri_job_read(struct tri_job *job, struct tri_job_event *out)
+{
+    struct tri_sched *s = job->sched;
+    pthread_mutex_lock(&s->lock);
+    bool any = job->count > 0;
+    if (any) {
+        *out = job->ring[job->first];
+        job->first = (job->first + 1) % (TRI_SCHED_RING_EVENTS + 1);
+        job->count--;
+        if (job->paused && job->count <= TRI_SCHED_RING_EVENTS / 2) {
+            job->paused = false;
+            pthread_cond_signal(&s->changed);
+        }
+    } else {
+        job->armed = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return any;
+}
+
+void tri_job_facts(struct tri_job *job, struct tri_job_facts *out)
+{
+    pthread_mutex_lock(&job->sched->lock);
+    *out = job->facts;
+    pthread_mutex_unlock(&job->sched->lock);
+}
+
+void tri_job_cancel(struct tri_job *job)
+{
+    pthread_mutex_lock(&job->sched->lock);
+    job->cancelled = true;
+    pthread_cond_signal(&job->sched->changed);
+    pthread_mutex_unlock(&job->sched->lock);
+}
+
+const char *tri_job_error(struct tri_job *job)
+{
+    return job->error.text;
+}
+
+void tri_job_release(struct tri_job *job)
+{
+    if (!job)
+        return;
+    struct tri_sched *s = job->sched;
+    pthread_mutex_lock(&s->lock);
+    bool ended = job->ended;
+    job->released = !ended;
+    job->cancelled = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    if (ended)
+        tri__job_free(job);
+}

@@ -1,0 +1,128 @@
+/*
+ * Continuous batching: one thread owns the engine and steps it for all running jobs; jobs come from
+ * a bounded queue by priority and age. Floor 5. It knows token ids, never text or sockets, and
+ * never waits for whoever reads its tokens: a job whose reader is behind is left out of steps.
+ *
+ * Memory: every slot is a sequence for the whole context, taken at opening. A job that is admitted
+ * can therefore always finish; nothing is ever stopped for memory. Slots keep their state after a
+ * job as long as nobody else needs them, and checkpoints (states at one token boundary, in a
+ * bounded store) are taken where later prompts are likely to branch. How much of a prompt is
+ * already computed is decided in one function (hit.c), for slots and checkpoints alike: all state
+ * kinds of a tri_state are at the same boundary, so a hit can never be half a hit.
+ *
+ * Every call but open and close may come from any thread.
+ */
+#ifndef TRI_SCHED_SCHED_H
+#define TRI_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/mem.h"
+#include "base/status.h"
+#include "engine/engine.h"
+#include "model/model.h"
+
+enum {
+    TRI_SCHED_MAX_SLOTS = 256,
+    TRI_SCHED_MAX_QUEUE = 65536,
+    TRI_SCHED_MAX_BORDERS = 8,    /* of one job */
+    TRI_SCHED_RING_EVENTS = 1024, /* told and not yet read, per job; then it pauses */
+    TRI_SCHED_MAX_CHECKPOINTS = 4096
+};
+
+struct tri_sched;
+struct tri_job;
+
+struct tri_sched_options {
+    int64_t slots;          /* jobs that run together; 0: 4 */
+    int64_t context_tokens; /* of each; prompt and answer together */
+    int64_t queue;          /* jobs that wait; 0: 256 */
+    uint64_t cache_bytes;   /* most for checkpoints in RAM; 0: none are kept */
+};
+
+/* `engine` (with room for `slots` sequences), `model` and `budget` must outlive it. */
+TRI_MUST_CHECK enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine,
+                                              struct tri_model *model, struct tri_budget *budget,
+                                              const struct tri_sched_options *options,
+                                              struct tri_error *err);
+/* Ends every job (TRI_JOB_CANCELLED), then its thread. Jobs must still be released. */
+void tri_sched_close(struct tri_sched *sched);
+
+int64_t tri_sched_context_tokens(const struct tri_sched *sched);
+
+/* --- jobs ------------------------------------------------------------------------------------ */
+
+struct tri_job_request {
+    const int32_t *tokens; /* copied */
+    int64_t n_tokens;
+    struct tri_generate how; /* copied with its arrays */
+    int64_t priority;        /* lower is sooner; equal: first come, first served */
+    uint64_t salt;           /* states are shared only between equal salts */
+    /* Ascending positions at which a later prompt may branch off: a checkpoint is taken at each
+     * (rounded down to the chunk grid). */
+    int64_t borders[TRI_SCHED_MAX_BORDERS];
+    size_t n_borders;
+    /* News after a read that found none; never after the end event has been read or the job has
+     * been released. From the scheduler's thread with its lock held: post it, do nothing else. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+
+/*
+ * Queues a job. TRI_BUSY when the queue is full, TRI_LIMIT when the prompt leaves no room in the
+ * context, TRI_CANCELLED when the scheduler is closing.
+ */
+TRI_MUST_CHECK enum tri_status tri_job_submit(struct tri_job **out, struct tri_sched *sched,
+                                              const struct tri_job_request *request,
+                                              struct tri_error *err);
+
+enum tri_job_end {
+    TRI_JOB_RUNS,
+    TRI_JOB_STOP,
+    TRI_JOB_LENGTH,
+    TRI_JOB_CONTEXT,
+    TRI_JOB_ERROR,
+    TRI_JOB_CANCELLED
+};
+
+/* One token, or the end, which comes exactly once and last (with its token, if it has one). */
+struct tri_job_event {
+    int32_t token; /* -1: none */
+    enum tri_job_end end;
+    struct tri_logprob chosen, top[TRI_ENGINE_MAX_TOP_LOGPROBS];
+    int64_t n_top;
+};
+
+/* What is known of a job; times in seconds of CLOCK_MONOTONIC, 0 when it has not happened. */
+struct tri_job_facts {
+    int64_t prompt_tokens, cached_tokens, computed_tokens;
+    double submitted_s, admitted_s, first_token_s, ended_s;
+};
+
+/* Takes the next event. False: none now; `wake` will tell. */
+bool tri_job_read(struct tri_job *job, struct tri_job_event *out);
+void tri_job_facts(struct tri_job *job, struct tri_job_facts *out);
+/* Asks the job to end, at the latest after the step that runs now. Its end event still comes. */
+void tri_job_cancel(struct tri_job *job);
+/* Text of an end by error; valid until the job is released. */
+const char *tri_job_error(struct tri_job *job);
+/* The caller is done with the job: cancels it if it still runs. NULL is fine. */
+void tri_job_release(struct tri_job *job);
+
+/* --- numbers --------------------------------------------------------------------------------- */
+
+struct tri_sched_stats {
+    int64_t running, waiting, slots, context_tokens;
+    int64_t held_tokens; /* in all slots, running or kept */
+    uint64_t submitted, finished, rejected, failed;
+    uint64_t query_tokens, hit_tokens; /* prompts admitted, and what of them was already computed */
+    uint64_t sampled_tokens;
+    int64_t checkpoints;
+    uint64_t checkpoint_bytes, checkpoints_taken, checkpoints_evicted;
+    struct tri_engine_counters engine;
+    struct tri_experts_stats experts;
+};
+void tri_sched_read_stats(struct tri_sched *sched, struct tri_sched_stats *out);
+
+#endif
