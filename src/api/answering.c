@@ -1,0 +1,564 @@
+/*
+ * One request being answered: its jobs, and the way of every token from id to text: output parser
+ * (or detokenizer), stop strings over the answer alone, then the dialect's format.
+ */
+#include "api/api_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const double first_silence_s = 1, later_silence_s = 8;
+
+/* --- making and unmaking --------------------------------------------------------------------- */
+
+struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_request *request,
+                                        const struct tri__format *format, const char *id_prefix)
+{
+    struct tri__exchange *x = tri_calloc(1, sizeof *x);
+    char hex[25];
+    if (!x) {
+        struct tri__fault fault = { 0 };
+        tri__fault_is(&fault, 503, "no_memory", "no memory for this request now");
+        tri__fault_reply(request, &fault, format->anthropic);
+        return NULL;
+    }
+    x->api = api;
+    x->request = request;
+    x->format = format;
+    x->begin_s = x->last_write_s = tri__api_now_s();
+    x->created = (int64_t)time(NULL);
+    tri_buf_init(&x->out, TRI__API_MAX_OUT_BYTES);
+    tri__random_hex(hex, 24);
+    snprintf(x->id, sizeof x->id, "%s%s", id_prefix, hex);
+    return x;
+}
+
+static void choice_fini(struct tri__choice *c)
+{
+    tri_job_release(c->job);
+    tri_parser_close(c->parser);
+    tri_stop_close(c->stop);
+    tri_buf_fini(&c->content);
+    tri_buf_fini(&c->logprobs);
+    tri_buf_fini(&c->piece);
+    tri_buf_fini(&c->item);
+    tri_buf_fini(&c->items);
+    tri_buf_fini(&c->offsets);
+    tri_ids_fini(&c->sampled);
+}
+
+void tri__exchange_free(struct tri__exchange *x)
+{
+    if (!x)
+        return;
+    for (int64_t i = 0; i < x->n_choices; i++)
+        choice_fini(&x->choice[i]);
+    if (x->prev)
+        x->prev->next = x->next;
+    else if (x->api->first == x)
+        x->api->first = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    tri_free(x->choice);
+    tri_prompt_close(x->prompt);
+    tri_ids_fini(&x->ids);
+    tri__params_fini(&x->p);
+    tri_buf_fini(&x->out);
+    json_decref(x->body);
+    tri_free(x);
+}
+
+void tri__exchange_refuse(struct tri__exchange *x, const struct tri__fault *fault)
+{
+    tri__fault_reply(x->request, fault, x->format->anthropic);
+    tri__exchange_free(x);
+}
+
+/* Frees a finished exchange as soon as no wake-up for it is on its way. */
+static void let_go(struct tri__exchange *x)
+{
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        tri_job_release(x->choice[i].job); /* from here on nobody wakes this exchange */
+        x->choice[i].job = NULL;
+        x->choice[i].done = true;
+    }
+    x->left = 0;
+    if (atomic_load(&x->posts) == 0)
+        tri__exchange_free(x);
+}
+
+static void on_gone(void *arg)
+{
+    struct tri__exchange *x = arg;
+    double now = tri__api_now_s();
+    x->request = NULL;
+    for (int64_t i = 0; i < x->n_choices; i++)
+        if (!x->choice[i].done)
+            tri__gauges_request(x->api->gauges, &x->choice[i], "abort", now - x->begin_s);
+    let_go(x);
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+void tri__exchange_flush(struct tri__exchange *x)
+{
+    if (x->request && x->out.len_bytes) {
+        tri_http_write(x->request, x->out.data, x->out.len_bytes);
+        x->last_write_s = tri__api_now_s();
+        x->silent = false;
+    }
+    tri_buf_clear(&x->out);
+}
+
+static void end_stream(struct tri__exchange *x)
+{
+    struct tri_http_request *q = x->request;
+    tri__exchange_flush(x);
+    x->request = NULL;
+    let_go(x);
+    tri_http_end(q);
+}
+
+static void end_with_fault(struct tri__exchange *x, const struct tri__fault *fault)
+{
+    struct tri_http_request *q = x->request;
+    const struct tri_http_watch none = { 0 };
+    tri_http_watch(q, &none);
+    if (x->began) {
+        x->format->error(x, fault);
+        end_stream(x);
+        return;
+    }
+    bool anthropic = x->format->anthropic;
+    x->request = NULL;
+    let_go(x);
+    tri__fault_reply(q, fault, anthropic);
+}
+
+static void end_well(struct tri__exchange *x)
+{
+    struct tri_http_request *q = x->request;
+    const struct tri_http_watch none = { 0 };
+    tri_http_watch(q, &none);
+    if (x->p.stream) {
+        x->format->end(x);
+        end_stream(x);
+        return;
+    }
+    struct tri_buf out;
+    tri_buf_init(&out, TRI__API_MAX_OUT_BYTES);
+    x->format->whole(x, &out);
+    tri_buf_putc(&out, '\n');
+    x->request = NULL;
+    let_go(x);
+    if (out.failed == TRI_OK) {
+        tri_http_reply(q, 200, "application/json", out.data, out.len_bytes);
+    } else {
+        struct tri__fault fault = { 0 };
+        tri__fault_is(&fault, 500, "internal", "the answer is too large to write");
+        tri__fault_reply(q, &fault, false);
+    }
+    tri_buf_fini(&out);
+}
+
+void tri__exchange_total(const struct tri__exchange *x, int64_t *completion, int64_t *reasoning)
+{
+    *completion = *reasoning = 0;
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        *completion += x->choice[i].completion_tokens;
+        *reasoning += x->choice[i].reasoning_tokens;
+    }
+}
+
+void tri__call_id(char out[40], const struct tri__choice *c, size_t call)
+{
+    snprintf(out, 40, "call_%016llx%08zx", (unsigned long long)c->call_salt, call);
+}
+
+/* --- from id to text ------------------------------------------------------------------------- */
+
+static void emit_content(void *arg, const char *bytes, size_t n)
+{
+    struct tri__choice *c = arg;
+    if (n == 0)
+        return;
+    tri_buf_add(&c->content, bytes, n);
+    if (c->x->p.stream && c->x->request)
+        c->x->format->text(c, TRI_EVENT_CONTENT, bytes, n);
+}
+
+static void on_parsed(void *arg, const struct tri_event *event)
+{
+    struct tri__choice *c = arg;
+    struct tri__exchange *x = c->x;
+    if (c->found >= 0)
+        return;
+    if (event->kind == TRI_EVENT_CONTENT) {
+        c->found = tri_stop_feed(c->stop, event->text, event->bytes, emit_content, c);
+        return;
+    }
+    if (!x->p.stream || !x->request)
+        return;
+    if (event->kind == TRI_EVENT_REASONING)
+        x->format->text(c, event->kind, event->text, event->bytes);
+    else
+        x->format->call(c, event);
+}
+
+static bool take_token(struct tri__choice *c, int32_t id, struct tri_error *err)
+{
+    c->completion_tokens++;
+    if (tri_ids_add(&c->sampled, id) != TRI_OK)
+        return tri_fail(err, TRI_NOMEM, "no memory") == TRI_OK;
+    if (c->parser) {
+        c->reasoning_tokens += tri_parser_channel(c->parser) == TRI_CHANNEL_THINK;
+        return tri_parser_push(c->parser, id, err) == TRI_OK;
+    }
+    tri_buf_clear(&c->piece);
+    if (tri_detok_push(&c->detok, id, &c->piece, err) != TRI_OK)
+        return false;
+    if (c->piece.len_bytes)
+        c->found = tri_stop_feed(c->stop, c->piece.data, c->piece.len_bytes, emit_content, c);
+    return true;
+}
+
+static void put_token_text(struct tri_buf *out, const struct tri__choice *c, int32_t id,
+                           float logprob)
+{
+    size_t bytes = 0;
+    const char *text = tri_token_bytes(c->x->api->options.tok, id, &bytes);
+    struct tri_utf8_hold hold = { 0 };
+    struct tri_buf valid;
+    tri_buf_init(&valid, 4 * TRI_TOKEN_MAX_BYTES);
+    tri_utf8_push(&hold, text ? text : "", text ? bytes : 0, &valid);
+    tri_utf8_finish(&hold, &valid);
+    tri_buf_puts(out, "{\"token\":");
+    tri_json_quote(out, valid.data ? valid.data : "", valid.len_bytes);
+    tri_buf_printf(out, ",\"logprob\":%.6f,\"bytes\":[", (double)logprob);
+    for (size_t i = 0; text && i < bytes; i++)
+        tri_buf_printf(out, i ? ",%d" : "%d", (unsigned char)text[i]);
+    tri_buf_puts(out, "]");
+    tri_buf_fini(&valid);
+}
+
+void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *e)
+{
+    struct tri_buf *out = &c->logprobs;
+    if (out->len_bytes)
+        tri_buf_putc(out, ',');
+    put_token_text(out, c, e->chosen.id, e->chosen.logprob);
+    tri_buf_puts(out, ",\"top_logprobs\":[");
+    for (int64_t i = 0; i < e->n_top; i++) {
+        if (i)
+            tri_buf_putc(out, ',');
+        put_token_text(out, c, e->top[i].id, e->top[i].logprob);
+        tri_buf_putc(out, '}');
+    }
+    tri_buf_puts(out, "]}");
+}
+
+static bool is_end_id(const struct tri_api *api, int32_t id)
+{
+    for (size_t i = 0; i < api->options.n_stop_ids; i++)
+        if (api->options.stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* --- the end of a choice --------------------------------------------------------------------- */
+
+static void finish_text(struct tri__choice *c, enum tri_job_end end)
+{
+    bool cut = end != TRI_JOB_STOP || c->found >= 0;
+    c->finish = cut && c->found < 0 ? "length" : "stop";
+    if (c->parser) {
+        if (tri_parser_finish(c->parser, cut, &c->turn, NULL) == TRI_OK && c->found < 0)
+            c->finish = tri_finish_name(c->turn.finish);
+    } else {
+        tri_buf_clear(&c->piece);
+        tri_detok_finish(&c->detok, &c->piece);
+        if (c->piece.len_bytes && c->found < 0)
+            c->found = tri_stop_feed(c->stop, c->piece.data, c->piece.len_bytes, emit_content, c);
+    }
+    if (c->found < 0)
+        tri_stop_flush(c->stop, emit_content, c);
+}
+
+static void finish_choice(struct tri__choice *c, enum tri_job_end end)
+{
+    struct tri__exchange *x = c->x;
+    finish_text(c, end);
+    c->done = true;
+    x->left--;
+    tri__gauges_request(x->api->gauges, c, strcmp(c->finish, "length") ? "stop" : "length",
+                        tri__api_now_s() - x->begin_s);
+    if (x->p.stream)
+        x->format->choice_end(c);
+    if (x->left == 0)
+        end_well(x);
+}
+
+static void fail_choice(struct tri__choice *c, const char *text)
+{
+    struct tri__exchange *x = c->x;
+    struct tri__fault fault = { 0 };
+    tri__fault_is(&fault, 500, "generation_failed", "%s", text);
+    tri__gauges_request(x->api->gauges, c, "error", tri__api_now_s() - x->begin_s);
+    end_with_fault(x, &fault);
+}
+
+static void tell_times(struct tri__choice *c)
+{
+    double now = tri__api_now_s();
+    if (c->completion_tokens == 0)
+        tri__gauges_first_token(c->x->api->gauges, now - c->x->begin_s);
+    else
+        tri__gauges_token(c->x->api->gauges, now - c->last_token_s);
+    c->last_token_s = now;
+}
+
+/* One event. False: the exchange is over (and may be freed). */
+static bool take_event(struct tri__choice *c, const struct tri_job_event *e)
+{
+    struct tri_error err = { 0 };
+    if (e->end == TRI_JOB_ERROR || e->end == TRI_JOB_CANCELLED) {
+        fail_choice(c,
+                    e->end == TRI_JOB_CANCELLED ? "the server is closing" : tri_job_error(c->job));
+        return false;
+    }
+    if (e->token >= 0) {
+        bool ends = e->end == TRI_JOB_STOP && is_end_id(c->x->api, e->token);
+        tell_times(c);
+        if (c->x->p.logprobs && !ends)
+            c->x->format->logprob(c, e);
+        if (!take_token(c, e->token, &err)) {
+            fail_choice(c, err.text);
+            return false;
+        }
+    }
+    bool over = e->end != TRI_JOB_RUNS || c->found >= 0 ||
+                (c->parser && !c->x->p.ignore_eos && tri_parser_ended(c->parser));
+    if (!over)
+        return true;
+    bool last = c->x->left == 1;
+    finish_choice(c, c->found >= 0 || e->end == TRI_JOB_RUNS ? TRI_JOB_STOP : e->end);
+    return !last;
+}
+
+/* Takes what a choice's job has told, as far as the client's connection takes it. */
+static void pump(struct tri__exchange *x)
+{
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        struct tri__choice *c = &x->choice[i];
+        struct tri_job_event e;
+        while (!c->done && x->request && !(x->p.stream && tri_http_is_full(x->request)) &&
+               tri_job_read(c->job, &e)) {
+            if (!take_event(c, &e))
+                return;
+            tri__exchange_flush(x);
+        }
+    }
+}
+
+static void on_drained(void *arg)
+{
+    pump(arg);
+}
+
+static void on_news(void *arg)
+{
+    struct tri__exchange *x = arg;
+    atomic_fetch_sub(&x->posts, 1);
+    if (x->request)
+        pump(x);
+    else if (atomic_load(&x->posts) == 0)
+        tri__exchange_free(x);
+}
+
+/* From the scheduler's thread. A lost post is made up for by the next tick. */
+static void on_wake(void *arg)
+{
+    struct tri__exchange *x = arg;
+    atomic_fetch_add(&x->posts, 1);
+    if (tri_http_post(x->api->http, on_news, x) != TRI_OK)
+        atomic_fetch_sub(&x->posts, 1);
+}
+
+void tri__exchange_tick(struct tri_api *api)
+{
+    double now = tri__api_now_s();
+    for (struct tri__exchange *x = api->first, *next; x; x = next) {
+        next = x->next;
+        if (!x->request)
+            continue;
+        if (x->began && now - x->last_write_s >= (x->silent ? later_silence_s : first_silence_s)) {
+            x->format->keepalive(x);
+            tri__exchange_flush(x);
+            x->silent = true;
+        }
+        pump(x); /* may free x, but never another one */
+    }
+}
+
+/* --- rendering ------------------------------------------------------------------------------- */
+
+static bool segment_is(const struct tri_segment *s, const char *text)
+{
+    return s->bytes == strlen(text) && !memcmp(s->text, text, s->bytes);
+}
+
+bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t bytes,
+                          struct tri__fault *fault)
+{
+    struct tri_error err = { 0 };
+    if (!x->api->speaks_chat)
+        return tri__fault_bad(fault, NULL,
+                              "this model's vocabulary has no chat markers: use "
+                              "/v1/completions");
+    if (tri_chat_render(&x->prompt, "request", json, bytes, &x->p.chat, &err) != TRI_OK ||
+        tri_prompt_encode(x->prompt, x->api->options.tok, &x->ids, &err) != TRI_OK)
+        return tri__fault_from(fault, &err);
+    return true;
+}
+
+/*
+ * Where later prompts may branch off: after the shared head (what stands before the first user
+ * message), before the newest message, and after it (a reply is sampled anew).
+ */
+static void find_borders(const struct tri__exchange *x, struct tri_job_request *r)
+{
+    size_t count = 0, ends = 0, head_ends = 0;
+    const struct tri_segment *s = tri_prompt_segments(x->prompt, &count);
+    bool user = false, in_head = false;
+    for (size_t i = 0; i < count; i++) {
+        in_head |= s[i].is_marker && segment_is(&s[i], "<|open|>");
+        if (s[i].is_marker && segment_is(&s[i], "<|sep|>"))
+            in_head = false;
+        user |= in_head && !s[i].is_marker && segment_is(&s[i], "user");
+        if (s[i].is_marker && segment_is(&s[i], "<|end_of_msg|>")) {
+            ends++;
+            head_ends += !user;
+        }
+    }
+    size_t seen = 0;
+    for (size_t i = 0; i < x->ids.count_tokens; i++) {
+        if (x->ids.data[i] != x->api->chat.end_of_msg)
+            continue;
+        seen++;
+        if ((seen == head_ends || seen + 1 == ends || seen == ends) &&
+            r->n_borders < TRI_SCHED_MAX_BORDERS)
+            r->borders[r->n_borders++] = (int64_t)i + 1;
+    }
+}
+
+/* --- starting -------------------------------------------------------------------------------- */
+
+static bool open_choice(struct tri__exchange *x, struct tri__choice *c, struct tri_error *err)
+{
+    c->x = x;
+    c->found = -1;
+    tri_buf_init(&c->content, TRI_TURN_MAX_BYTES);
+    tri_buf_init(&c->logprobs, TRI__API_MAX_OUT_BYTES);
+    tri_buf_init(&c->piece, TRI_TURN_MAX_BYTES);
+    tri_buf_init(&c->item, TRI_TURN_MAX_BYTES);
+    tri_buf_init(&c->items, TRI__API_MAX_OUT_BYTES);
+    tri_buf_init(&c->offsets, TRI__API_MAX_OUT_BYTES);
+    char hex[17];
+    tri__random_hex(hex, 16);
+    if (sscanf(hex, "%16lx", &c->call_salt) != 1)
+        c->call_salt = (uint64_t)x->created;
+    if (tri_stop_open(&c->stop, x->p.stop, (int64_t)x->p.n_stop, err) != TRI_OK)
+        return false;
+    if (!x->prompt) {
+        tri_detok_init(&c->detok, x->api->options.tok, true);
+        return true;
+    }
+    struct tri_parser_options o = { .start = tri_prompt_start(x->prompt),
+                                    .event = on_parsed,
+                                    .arg = c };
+    o.names = tri_prompt_tools(x->prompt, &o.name_count);
+    o.tools = o.name_count > 0 && x->p.chat.tool_choice != TRI_TOOLS_NONE;
+    return tri_parser_open(&c->parser, x->api->options.tok, &o, err) == TRI_OK;
+}
+
+static bool check_room(struct tri__exchange *x, struct tri__fault *fault)
+{
+    int64_t n = (int64_t)x->ids.count_tokens;
+    int64_t room = tri_sched_context_tokens(x->api->options.sched);
+    if (n < room)
+        return true; /* max_tokens beyond it is cut to what is left */
+    tri__fault_is(fault, 400, "context_length_exceeded",
+                  "the prompt has %lld tokens and leaves no room in the context of %lld",
+                  (long long)n, (long long)room);
+    snprintf(fault->param, sizeof fault->param, "messages");
+    fault->n_prompt_tokens = n;
+    fault->n_ctx = room;
+    return false;
+}
+
+static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_error *err)
+{
+    struct tri_job_request r = { .tokens = x->ids.data,
+                                 .n_tokens = (int64_t)x->ids.count_tokens,
+                                 .priority = x->p.priority,
+                                 .salt = x->p.salt,
+                                 .wake = on_wake,
+                                 .arg = x };
+    r.how = (struct tri_generate){ .sampling = x->p.sampling,
+                                   .max_tokens = x->p.max_tokens,
+                                   .min_tokens = x->p.min_tokens,
+                                   .stop_ids = x->p.stop_ids,
+                                   .n_stop_ids = x->p.n_stop_ids,
+                                   .bias = x->p.bias,
+                                   .n_bias = x->p.n_bias,
+                                   .logprobs = x->p.logprobs,
+                                   .top_logprobs = x->p.top_logprobs };
+    r.how.sampling.seed += (uint64_t)c->index * 0x9e3779b97f4a7c15u;
+    if (x->prompt && c->index == 0)
+        find_borders(x, &r);
+    return tri_job_submit(&c->job, x->api->options.sched, &r, err) == TRI_OK;
+}
+
+void tri__exchange_start(struct tri__exchange *x)
+{
+    const struct tri_http_watch watch = { on_gone, on_drained, x };
+    struct tri__fault fault = { 0 };
+    struct tri_error err = { 0 };
+    bool ok = check_room(x, &fault);
+    if (ok && x->api->draining)
+        ok = tri__fault_is(&fault, 503, "draining", "the server is closing");
+    x->prompt_tokens = (int64_t)x->ids.count_tokens;
+    if (ok) {
+        x->choice = tri_calloc((size_t)x->p.n, sizeof *x->choice);
+        ok = x->choice || tri__fault_is(&fault, 503, "no_memory", "no memory");
+    }
+    for (int64_t i = 0; ok && i < x->p.n; i++) {
+        struct tri__choice *c = &x->choice[i];
+        x->n_choices = i + 1;
+        c->index = i;
+        ok = open_choice(x, c, &err) && submit(x, c, &err);
+        if (!ok)
+            tri__fault_from(&fault, &err);
+    }
+    if (!ok) {
+        tri__gauges_rejected(x->api->gauges, fault.code ? fault.code : "invalid");
+        end_with_fault(x, &fault);
+        return;
+    }
+    x->left = x->n_choices;
+    x->next = x->api->first;
+    if (x->next)
+        x->next->prev = x;
+    x->api->first = x;
+    tri_http_watch(x->request, &watch);
+    if (x->p.stream) {
+        tri_http_add_field(x->request, "Cache-Control", "no-cache");
+        tri_http_add_field(x->request, "X-Accel-Buffering", "no");
+        tri_http_begin(x->request, 200, "text/event-stream");
+        x->began = true;
+        x->format->begin(x);
+        tri__exchange_flush(x);
+    }
+    pump(x);
+}

@@ -1,0 +1,192 @@
+/* Inside the api: exchanges (one request being answered), choices, formats, faults. */
+#ifndef TRI_API_PRIV_H
+#define TRI_API_PRIV_H
+
+#include "api/api.h"
+
+#include <jansson.h>
+#include <stdatomic.h>
+#include "base/buf.h"
+#include "metrics/metrics.h"
+
+enum { TRI__API_MAX_OUT_BYTES = 256 << 20, TRI__API_MESSAGE_BYTES = 400 };
+
+/* --- faults: why a request is refused -------------------------------------------------------- */
+
+struct tri__fault {
+    int status; /* 0: none */
+    const char *type, *code;
+    char param[96], message[TRI__API_MESSAGE_BYTES];
+    int64_t n_prompt_tokens, n_ctx; /* with context_length_exceeded */
+};
+
+/* Fills *fault with a 400 if it is empty yet; returns false. `param` may be NULL. */
+bool tri__fault_bad(struct tri__fault *fault, const char *param, const char *format, ...)
+    TRI_PRINTF(3, 4);
+bool tri__fault_is(struct tri__fault *fault, int status, const char *code, const char *format, ...)
+    TRI_PRINTF(4, 5);
+/* From a tri_error of rendering or submitting. */
+bool tri__fault_from(struct tri__fault *fault, const struct tri_error *err);
+void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic);
+void tri__fault_reply(struct tri_http_request *request, const struct tri__fault *fault,
+                      bool anthropic);
+
+/* --- parameters ------------------------------------------------------------------------------ */
+
+struct tri__params {
+    struct tri_sampling sampling;
+    int64_t max_tokens, min_tokens, n, top_logprobs, priority;
+    bool max_tokens_given, stream, include_usage, continuous_usage, logprobs, ignore_eos, echo;
+    bool return_token_ids;
+    const char *stop[TRI_STOP_MAX_STRINGS]; /* point into the parsed body */
+    size_t n_stop;
+    int32_t stop_ids[TRI_ENGINE_MAX_STOP_IDS];
+    int64_t n_stop_ids;
+    struct tri_logit_bias *bias; /* freed with the params */
+    int64_t n_bias;
+    struct tri_chat_settings chat;
+    bool tools;
+    uint64_t salt;
+    char model[TRI_API_MAX_MODEL_NAME_BYTES];
+};
+
+enum tri__dialect { TRI__CHAT, TRI__COMPLETIONS, TRI__MESSAGES, TRI__RESPONSES };
+
+/* Reads all fields of a request but its prompt. */
+bool tri__params_read(struct tri__params *p, const struct tri_api *api, enum tri__dialect dialect,
+                      const json_t *body, struct tri__fault *fault);
+void tri__params_fini(struct tri__params *p);
+
+/* --- exchanges ------------------------------------------------------------------------------- */
+
+struct tri__exchange;
+
+struct tri__choice {
+    struct tri__exchange *x;
+    int64_t index;
+    struct tri_job *job;
+    struct tri_parser *parser; /* NULL: plain text */
+    struct tri_detok detok;
+    struct tri_stop *stop;
+    int64_t found;                           /* stop string, or -1 */
+    struct tri_buf content, logprobs, piece; /* logprobs: of tokens not yet told */
+    struct tri_turn turn;
+    struct tri_ids sampled;
+    bool done;
+    const char *finish; /* "stop", "length", "tool_calls" */
+    int64_t completion_tokens, reasoning_tokens;
+    double last_token_s;
+    uint64_t call_salt;    /* makes this choice's call ids unique */
+    int64_t block, blocks; /* messages, responses: open block or item, and how many there were */
+    int block_kind;
+    size_t block_call;
+    struct tri_buf item;    /* responses: text of the open item */
+    struct tri_buf items;   /* responses: finished items, as JSON list elements */
+    struct tri_buf offsets; /* completions */
+    int64_t text_offset;    /* completions */
+};
+
+/* How one dialect writes. Streams call all but `whole`. */
+struct tri__format {
+    void (*begin)(struct tri__exchange *x);
+    void (*text)(struct tri__choice *c, enum tri_event_kind kind, const char *text, size_t bytes);
+    void (*call)(struct tri__choice *c, const struct tri_event *event);
+    void (*logprob)(struct tri__choice *c, const struct tri_job_event *event);
+    void (*choice_end)(struct tri__choice *c);
+    void (*end)(struct tri__exchange *x);
+    void (*error)(struct tri__exchange *x, const struct tri__fault *fault);
+    void (*keepalive)(struct tri__exchange *x);
+    void (*whole)(struct tri__exchange *x, struct tri_buf *out);
+    bool anthropic;
+};
+
+struct tri__exchange {
+    struct tri_api *api;
+    struct tri__exchange *next, *prev;
+    struct tri_http_request *request; /* NULL: the client is gone, or it is answered */
+    const struct tri__format *format;
+    json_t *body;
+    struct tri__params p;
+    struct tri_prompt *prompt;
+    struct tri_ids ids;
+    struct tri_buf out; /* what is being written */
+    struct tri__choice *choice;
+    int64_t n_choices, left; /* left: not done yet */
+    char id[40];
+    int64_t created, sequence_number;
+    double begin_s, last_write_s;
+    bool began, silent, usage_told; /* silent: a keepalive was sent in this silence */
+    atomic_int posts;               /* wake-ups on their way to this thread */
+    int64_t prompt_tokens, cached_tokens;
+};
+
+/* Starts the jobs of an exchange whose params, ids and prompt are filled; takes it over. */
+void tri__exchange_start(struct tri__exchange *x);
+/* A new one for `request`, not yet listed. NULL: answered with a fault. */
+struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_request *request,
+                                        const struct tri__format *format, const char *id_prefix);
+void tri__exchange_free(struct tri__exchange *x);
+void tri__exchange_refuse(struct tri__exchange *x, const struct tri__fault *fault);
+/* Sends x->out and empties it. */
+void tri__exchange_flush(struct tri__exchange *x);
+void tri__exchange_tick(struct tri_api *api);
+void tri__exchange_total(const struct tri__exchange *x, int64_t *completion, int64_t *reasoning);
+/* Renders `json` as a chat into x->prompt and x->ids. */
+bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t bytes,
+                          struct tri__fault *fault);
+/* Appends a token's log probability in chat's form to c->logprobs. */
+void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *event);
+void tri__call_id(char out[40], const struct tri__choice *c, size_t call);
+
+/* --- small writers --------------------------------------------------------------------------- */
+
+void tri__put_quoted(struct tri_buf *out, const char *text);
+void tri__put_json(struct tri_buf *out, const json_t *value); /* numbers as Python writes them */
+void tri__random_hex(char *out, size_t digits);
+double tri__api_now_s(void);
+
+/* --- endpoints ------------------------------------------------------------------------------- */
+
+void tri__serve_chat(struct tri_api *api, struct tri_http_request *q, json_t *body);
+void tri__serve_completions(struct tri_api *api, struct tri_http_request *q, json_t *body);
+void tri__serve_messages(struct tri_api *api, struct tri_http_request *q, json_t *body);
+void tri__serve_count_tokens(struct tri_api *api, struct tri_http_request *q, json_t *body);
+void tri__serve_responses(struct tri_api *api, struct tri_http_request *q, json_t *body);
+void tri__serve_tokenize(struct tri_api *api, struct tri_http_request *q, json_t *body);
+void tri__serve_detokenize(struct tri_api *api, struct tri_http_request *q, json_t *body);
+/* Anthropic's and Responses' requests as the chat request that the renderer reads. */
+bool tri__messages_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
+bool tri__responses_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
+
+/* --- keys, metrics --------------------------------------------------------------------------- */
+
+struct tri__keys;
+enum tri_status tri__keys_load(struct tri__keys **out, const char *path, struct tri_error *err);
+void tri__keys_free(struct tri__keys *keys);
+bool tri__keys_have(const struct tri__keys *keys, struct tri_http_text key);
+
+struct tri__gauges;
+enum tri_status tri__gauges_open(struct tri__gauges **out, const struct tri_api *api,
+                                 struct tri_error *err);
+void tri__gauges_close(struct tri__gauges *g);
+void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_buf *out);
+void tri__gauges_first_token(struct tri__gauges *g, double s);
+void tri__gauges_token(struct tri__gauges *g, double s); /* time since the one before */
+void tri__gauges_request(struct tri__gauges *g, const struct tri__choice *c, const char *reason,
+                         double s);
+void tri__gauges_rejected(struct tri__gauges *g, const char *reason);
+void tri__gauges_http(struct tri__gauges *g, int status, double s);
+void tri__gauges_limit(struct tri__gauges *g, const char *limit);
+
+struct tri_api {
+    struct tri_api_options options;
+    struct tri_http *http;
+    struct tri_chat_ids chat;
+    bool speaks_chat, draining;
+    struct tri__keys *keys;
+    struct tri__gauges *gauges;
+    struct tri__exchange *first;
+    int64_t created;
+};
+
+#endif

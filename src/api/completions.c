@@ -1,0 +1,280 @@
+/* /v1/completions: plain text or token ids continued, no chat format. */
+#include "api/api_priv.h"
+
+#include <string.h>
+
+static void open_object(struct tri__exchange *x, struct tri_buf *out)
+{
+    tri_buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":",
+                   x->id, (long long)x->created);
+    tri__put_quoted(out, x->p.model);
+}
+
+static void put_usage(struct tri_buf *out, const struct tri__exchange *x)
+{
+    int64_t completion = 0, reasoning = 0;
+    struct tri_job_facts facts = { 0 };
+    tri__exchange_total(x, &completion, &reasoning);
+    if (x->n_choices && x->choice[0].job)
+        tri_job_facts(x->choice[0].job, &facts);
+    tri_buf_printf(out,
+                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+                   (long long)x->prompt_tokens, (long long)completion,
+                   (long long)(x->prompt_tokens + completion), (long long)facts.cached_tokens);
+}
+
+/* --- log probabilities: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} ----------- */
+
+static void put_token_name(struct tri_buf *out, const struct tri__choice *c, int32_t id)
+{
+    size_t bytes = 0;
+    const char *text = tri_token_bytes(c->x->api->options.tok, id, &bytes);
+    if (text && tri_utf8_valid(text, bytes) == bytes) {
+        tri_json_quote(out, text, bytes);
+        return;
+    }
+    tri_buf_puts(out, "\"bytes:");
+    for (size_t i = 0; text && i < bytes; i++)
+        tri_buf_printf(out, "\\\\x%02x", (unsigned char)text[i]);
+    tri_buf_puts(out, "\"");
+}
+
+/* Characters that a token adds: bytes that do not go on with one. */
+static int64_t characters(const struct tri__choice *c, int32_t id)
+{
+    size_t bytes = 0;
+    int64_t n = 0;
+    const char *text = tri_token_bytes(c->x->api->options.tok, id, &bytes);
+    for (size_t i = 0; text && i < bytes; i++)
+        n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* item: names; items: log probabilities; logprobs: the likeliest; offsets: in characters. */
+static void note_logprob(struct tri__choice *c, const struct tri_job_event *e)
+{
+    const char *comma = c->item.len_bytes ? "," : "";
+    tri_buf_puts(&c->item, comma);
+    put_token_name(&c->item, c, e->chosen.id);
+    tri_buf_printf(&c->items, "%s%.6f", comma, (double)e->chosen.logprob);
+    tri_buf_printf(&c->offsets, "%s%lld", comma, (long long)c->text_offset);
+    c->text_offset += characters(c, e->chosen.id);
+    tri_buf_printf(&c->logprobs, "%s{", comma);
+    for (int64_t i = 0; i < e->n_top; i++) {
+        tri_buf_puts(&c->logprobs, i ? "," : "");
+        put_token_name(&c->logprobs, c, e->top[i].id);
+        tri_buf_printf(&c->logprobs, ":%.6f", (double)e->top[i].logprob);
+    }
+    tri_buf_puts(&c->logprobs, "}");
+}
+
+static void put_logprobs(struct tri_buf *out, struct tri__choice *c)
+{
+    if (!c->x->p.logprobs) {
+        tri_buf_puts(out, "null");
+        return;
+    }
+    tri_buf_puts(out, "{\"tokens\":[");
+    tri_buf_add(out, c->item.data, c->item.len_bytes);
+    tri_buf_puts(out, "],\"token_logprobs\":[");
+    tri_buf_add(out, c->items.data, c->items.len_bytes);
+    tri_buf_puts(out, "],\"text_offset\":[");
+    tri_buf_add(out, c->offsets.data, c->offsets.len_bytes);
+    tri_buf_puts(out, "],\"top_logprobs\":");
+    if (c->x->p.top_logprobs) {
+        tri_buf_puts(out, "[");
+        tri_buf_add(out, c->logprobs.data, c->logprobs.len_bytes);
+        tri_buf_puts(out, "]}");
+    } else {
+        tri_buf_puts(out, "null}");
+    }
+    tri_buf_clear(&c->item);
+    tri_buf_clear(&c->offsets);
+    tri_buf_clear(&c->items);
+    tri_buf_clear(&c->logprobs);
+}
+
+/* --- stream ---------------------------------------------------------------------------------- */
+
+static void put_chunk(struct tri__choice *c, const char *text, size_t n, const char *finish)
+{
+    struct tri__exchange *x = c->x;
+    tri_buf_puts(&x->out, "data: ");
+    open_object(x, &x->out);
+    tri_buf_printf(&x->out, ",\"choices\":[{\"index\":%lld,\"text\":", (long long)c->index);
+    tri_json_quote(&x->out, text, n);
+    tri_buf_puts(&x->out, ",\"logprobs\":");
+    if (c->item.len_bytes)
+        put_logprobs(&x->out, c);
+    else
+        tri_buf_puts(&x->out, "null");
+    tri_buf_puts(&x->out, ",\"finish_reason\":");
+    if (finish)
+        tri__put_quoted(&x->out, finish);
+    else
+        tri_buf_puts(&x->out, "null");
+    tri_buf_puts(&x->out, "}]");
+    if (x->p.include_usage)
+        tri_buf_puts(&x->out, ",\"usage\":null");
+    tri_buf_puts(&x->out, "}\n\n");
+}
+
+static void put_echo(struct tri_buf *out, const struct tri__exchange *x)
+{
+    struct tri_detok detok;
+    struct tri_buf text;
+    tri_buf_init(&text, TRI_TURN_MAX_BYTES);
+    tri_detok_init(&detok, x->api->options.tok, false);
+    for (size_t i = 0; i < x->ids.count_tokens; i++)
+        if (tri_detok_push(&detok, x->ids.data[i], &text, NULL) != TRI_OK)
+            break;
+    tri_detok_finish(&detok, &text);
+    tri_buf_add(out, text.data ? text.data : "", text.len_bytes);
+    tri_buf_fini(&text);
+}
+
+static void begin(struct tri__exchange *x)
+{
+    struct tri_buf text;
+    if (!x->p.echo)
+        return;
+    tri_buf_init(&text, TRI_TURN_MAX_BYTES);
+    put_echo(&text, x);
+    for (int64_t i = 0; i < x->n_choices; i++)
+        put_chunk(&x->choice[i], text.data ? text.data : "", text.len_bytes, NULL);
+    tri_buf_fini(&text);
+}
+
+static void text_piece(struct tri__choice *c, enum tri_event_kind kind, const char *bytes, size_t n)
+{
+    (void)kind;
+    put_chunk(c, bytes, n, NULL);
+}
+
+static void call(struct tri__choice *c, const struct tri_event *event)
+{
+    (void)c; /* plain text has no calls */
+    (void)event;
+}
+
+static void choice_end(struct tri__choice *c)
+{
+    put_chunk(c, "", 0, c->finish);
+}
+
+static void end(struct tri__exchange *x)
+{
+    if (x->p.include_usage) {
+        tri_buf_puts(&x->out, "data: ");
+        open_object(x, &x->out);
+        tri_buf_puts(&x->out, ",\"choices\":[],\"usage\":");
+        put_usage(&x->out, x);
+        tri_buf_puts(&x->out, "}\n\n");
+    }
+    tri_buf_puts(&x->out, "data: [DONE]\n\n");
+}
+
+static void error(struct tri__exchange *x, const struct tri__fault *fault)
+{
+    tri_buf_puts(&x->out, "data: ");
+    tri__fault_json(&x->out, fault, false);
+    tri_buf_puts(&x->out, "\n\n");
+}
+
+static void keepalive(struct tri__exchange *x)
+{
+    tri_buf_puts(&x->out, ": keepalive\n\n");
+}
+
+/* --- whole ----------------------------------------------------------------------------------- */
+
+static void whole(struct tri__exchange *x, struct tri_buf *out)
+{
+    open_object(x, out);
+    tri_buf_puts(out, ",\"choices\":[");
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        struct tri__choice *c = &x->choice[i];
+        struct tri_buf text;
+        tri_buf_init(&text, 2u * TRI_TURN_MAX_BYTES);
+        if (x->p.echo)
+            put_echo(&text, x);
+        tri_buf_add(&text, c->content.data ? c->content.data : "", c->content.len_bytes);
+        tri_buf_printf(out, "%s{\"index\":%lld,\"text\":", i ? "," : "", (long long)i);
+        tri_json_quote(out, text.data, text.len_bytes);
+        tri_buf_fini(&text);
+        tri_buf_puts(out, ",\"logprobs\":");
+        put_logprobs(out, c);
+        tri_buf_puts(out, ",\"finish_reason\":");
+        tri__put_quoted(out, c->finish);
+        tri_buf_puts(out, "}");
+    }
+    tri_buf_puts(out, "],\"usage\":");
+    put_usage(out, x);
+    tri_buf_puts(out, "}");
+}
+
+static const struct tri__format format = { .begin = begin,
+                                           .text = text_piece,
+                                           .call = call,
+                                           .logprob = note_logprob,
+                                           .choice_end = choice_end,
+                                           .end = end,
+                                           .error = error,
+                                           .keepalive = keepalive,
+                                           .whole = whole };
+
+/* A text, or a list of ids; a list with one of these in it. */
+static bool read_prompt(struct tri__exchange *x, const json_t *prompt, struct tri__fault *fault)
+{
+    const struct tri_tokenizer *tok = x->api->options.tok;
+    struct tri_error err = { 0 };
+    if (json_is_array(prompt) && json_array_size(prompt) == 1 &&
+        !json_is_integer(json_array_get(prompt, 0)))
+        prompt = json_array_get(prompt, 0);
+    if (json_is_string(prompt)) {
+        if (tri_encode(tok, json_string_value(prompt), json_string_length(prompt), TRI_PLAIN,
+                       &x->ids, &err) != TRI_OK)
+            return tri__fault_from(fault, &err);
+    } else if (json_is_array(prompt)) {
+        for (size_t i = 0; i < json_array_size(prompt); i++) {
+            const json_t *id = json_array_get(prompt, i);
+            size_t bytes = 0;
+            json_int_t v = json_integer_value(id);
+            if (!json_is_integer(id))
+                return tri__fault_bad(fault, "prompt",
+                                      "one prompt a request: a text or a list of "
+                                      "ids");
+            if (v < 0 || v > INT32_MAX || !tri_token_bytes(tok, (int32_t)v, &bytes))
+                return tri__fault_bad(fault, "prompt", "prompt[%zu] is no token id", i);
+            if (tri_ids_add(&x->ids, (int32_t)v) != TRI_OK)
+                return tri__fault_is(fault, 503, "no_memory", "no memory");
+        }
+    } else {
+        return tri__fault_bad(fault, "prompt", "prompt must be a text or a list of ids");
+    }
+    return x->ids.count_tokens > 0 || tri__fault_bad(fault, "prompt", "the prompt is empty");
+}
+
+static bool check_fields(const struct tri__params *p, struct tri__fault *fault)
+{
+    if (p->echo && p->logprobs)
+        return tri__fault_bad(fault, "echo",
+                              "echo with logprobs (log probabilities of the prompt) "
+                              "is not supported yet");
+    return true;
+}
+
+void tri__serve_completions(struct tri_api *api, struct tri_http_request *q, json_t *body)
+{
+    struct tri__exchange *x = tri__exchange_new(api, q, &format, "cmpl-");
+    struct tri__fault fault = { 0 };
+    if (!x)
+        return;
+    x->body = json_incref(body);
+    if (!tri__params_read(&x->p, api, TRI__COMPLETIONS, body, &fault) ||
+        !check_fields(&x->p, &fault) || !read_prompt(x, json_object_get(body, "prompt"), &fault))
+        tri__exchange_refuse(x, &fault);
+    else
+        tri__exchange_start(x);
+}

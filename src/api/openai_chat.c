@@ -1,0 +1,283 @@
+/* /v1/chat/completions: OpenAI's chat, whole and streamed. */
+#include "api/api_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void open_chunk(struct tri__exchange *x)
+{
+    tri_buf_printf(&x->out,
+                   "data: {\"id\":\"%s\",\"object\":\"chat.completion.chunk\",\"created\":%lld,"
+                   "\"model\":",
+                   x->id, (long long)x->created);
+    tri__put_quoted(&x->out, x->p.model);
+    tri_buf_puts(&x->out, ",\"system_fingerprint\":\"trireme-" TRI_VERSION "\"");
+}
+
+static void put_usage(struct tri_buf *out, const struct tri__exchange *x)
+{
+    int64_t completion = 0, reasoning = 0;
+    struct tri_job_facts facts = { 0 };
+    tri__exchange_total(x, &completion, &reasoning);
+    if (x->n_choices && x->choice[0].job)
+        tri_job_facts(x->choice[0].job, &facts);
+    tri_buf_printf(out,
+                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+                   "\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
+                   "\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
+                   (long long)x->prompt_tokens, (long long)completion,
+                   (long long)(x->prompt_tokens + completion), (long long)facts.cached_tokens,
+                   (long long)reasoning);
+}
+
+static void close_chunk(struct tri__exchange *x)
+{
+    if (x->p.continuous_usage) {
+        tri_buf_puts(&x->out, ",\"usage\":");
+        put_usage(&x->out, x);
+    } else if (x->p.include_usage) {
+        tri_buf_puts(&x->out, ",\"usage\":null");
+    }
+    tri_buf_puts(&x->out, "}\n\n");
+}
+
+/* A choice up to its delta; the caller writes the delta's inside, then ends the choice. */
+static void open_delta(struct tri__choice *c)
+{
+    open_chunk(c->x);
+    tri_buf_printf(&c->x->out, ",\"choices\":[{\"index\":%lld,\"delta\":{", (long long)c->index);
+}
+
+static void close_delta(struct tri__choice *c, const char *finish)
+{
+    struct tri_buf *out = &c->x->out;
+    tri_buf_puts(out, "}");
+    if (c->x->p.logprobs && c->logprobs.len_bytes) {
+        tri_buf_puts(out, ",\"logprobs\":{\"content\":[");
+        tri_buf_add(out, c->logprobs.data, c->logprobs.len_bytes);
+        tri_buf_puts(out, "]}");
+        tri_buf_clear(&c->logprobs);
+    }
+    tri_buf_puts(out, ",\"finish_reason\":");
+    if (finish)
+        tri__put_quoted(out, finish);
+    else
+        tri_buf_puts(out, "null");
+    if (finish && c->found >= 0) {
+        tri_buf_puts(out, ",\"stop_reason\":");
+        tri__put_quoted(out, c->x->p.stop[c->found]);
+    }
+    tri_buf_puts(out, "}]");
+    close_chunk(c->x);
+}
+
+static void begin(struct tri__exchange *x)
+{
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        open_delta(&x->choice[i]);
+        tri_buf_puts(&x->out, "\"role\":\"assistant\",\"content\":\"\"");
+        close_delta(&x->choice[i], NULL);
+    }
+}
+
+static void text(struct tri__choice *c, enum tri_event_kind kind, const char *bytes, size_t n)
+{
+    struct tri_buf *out = &c->x->out;
+    open_delta(c);
+    if (kind == TRI_EVENT_REASONING) {
+        tri_buf_puts(out, "\"reasoning_content\":");
+        tri_json_quote(out, bytes, n);
+        tri_buf_puts(out, ",\"reasoning\":");
+    } else {
+        tri_buf_puts(out, "\"content\":");
+    }
+    tri_json_quote(out, bytes, n);
+    close_delta(c, NULL);
+}
+
+static void call(struct tri__choice *c, const struct tri_event *event)
+{
+    struct tri_buf *out = &c->x->out;
+    char id[40];
+    if (event->kind == TRI_EVENT_CALL_END)
+        return;
+    open_delta(c);
+    tri_buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", event->call);
+    if (event->kind == TRI_EVENT_CALL_BEGIN) {
+        tri__call_id(id, c, event->call);
+        tri_buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
+        tri_json_quote(out, event->text, event->bytes);
+        tri_buf_puts(out, ",\"arguments\":\"\"}}]");
+    } else {
+        tri_buf_puts(out, "\"function\":{\"arguments\":");
+        tri_json_quote(out, event->text, event->bytes);
+        tri_buf_puts(out, "}}]");
+    }
+    close_delta(c, NULL);
+}
+
+static void choice_end(struct tri__choice *c)
+{
+    open_delta(c);
+    close_delta(c, c->finish);
+}
+
+static void end(struct tri__exchange *x)
+{
+    if (x->p.include_usage) {
+        open_chunk(x);
+        tri_buf_puts(&x->out, ",\"choices\":[],\"usage\":");
+        put_usage(&x->out, x);
+        tri_buf_puts(&x->out, "}\n\n");
+    }
+    tri_buf_puts(&x->out, "data: [DONE]\n\n");
+}
+
+static void error(struct tri__exchange *x, const struct tri__fault *fault)
+{
+    tri_buf_puts(&x->out, "data: ");
+    tri__fault_json(&x->out, fault, false);
+    tri_buf_puts(&x->out, "\n\n");
+}
+
+static void keepalive(struct tri__exchange *x)
+{
+    tri_buf_puts(&x->out, ": keepalive\n\n");
+}
+
+static void put_calls(struct tri_buf *out, const struct tri__choice *c)
+{
+    char id[40];
+    for (size_t i = 0; i < c->turn.call_count; i++) {
+        tri__call_id(id, c, i);
+        tri_buf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
+                       i ? "," : "", id);
+        tri_json_quote(out, c->turn.calls[i].name, c->turn.calls[i].name_bytes);
+        tri_buf_puts(out, ",\"arguments\":");
+        tri_json_quote(out, c->turn.calls[i].arguments, c->turn.calls[i].arguments_bytes);
+        tri_buf_puts(out, "}}");
+    }
+}
+
+static void put_message(struct tri_buf *out, const struct tri__choice *c)
+{
+    const struct tri_turn *t = &c->turn;
+    bool calls = t->call_count > 0 && c->found < 0;
+    tri_buf_puts(out, "{\"role\":\"assistant\",\"content\":");
+    if (calls && c->content.len_bytes == 0)
+        tri_buf_puts(out, "null");
+    else
+        tri_json_quote(out, c->content.data ? c->content.data : "", c->content.len_bytes);
+    tri_buf_puts(out, ",\"refusal\":null");
+    if (t->reasoning_bytes) {
+        tri_buf_puts(out, ",\"reasoning_content\":");
+        tri_json_quote(out, t->reasoning, t->reasoning_bytes);
+        tri_buf_puts(out, ",\"reasoning\":");
+        tri_json_quote(out, t->reasoning, t->reasoning_bytes);
+    }
+    if (calls) {
+        tri_buf_puts(out, ",\"tool_calls\":[");
+        put_calls(out, c);
+        tri_buf_puts(out, "]");
+    }
+    tri_buf_puts(out, "}");
+}
+
+static void put_choice(struct tri_buf *out, const struct tri__choice *c)
+{
+    tri_buf_printf(out, "%s{\"index\":%lld,\"message\":", c->index ? "," : "", (long long)c->index);
+    put_message(out, c);
+    if (c->x->p.logprobs) {
+        tri_buf_puts(out, ",\"logprobs\":{\"content\":[");
+        tri_buf_add(out, c->logprobs.data, c->logprobs.len_bytes);
+        tri_buf_puts(out, "],\"refusal\":null}");
+    } else {
+        tri_buf_puts(out, ",\"logprobs\":null");
+    }
+    if (c->x->p.return_token_ids) {
+        tri_buf_puts(out, ",\"token_ids\":[");
+        for (size_t i = 0; i < c->sampled.count_tokens; i++)
+            tri_buf_printf(out, i ? ",%d" : "%d", (int)c->sampled.data[i]);
+        tri_buf_puts(out, "]");
+    }
+    tri_buf_puts(out, ",\"finish_reason\":");
+    tri__put_quoted(out, c->finish);
+    tri_buf_puts(out, ",\"stop_reason\":");
+    if (c->found >= 0)
+        tri__put_quoted(out, c->x->p.stop[c->found]);
+    else
+        tri_buf_puts(out, "null");
+    tri_buf_puts(out, "}");
+}
+
+/* llama.cpp's timings, which several pages and test rigs read. */
+static void put_timings(struct tri_buf *out, const struct tri__choice *c)
+{
+    struct tri_job_facts f;
+    tri_job_facts(c->job, &f);
+    tri_buf_printf(out,
+                   ",\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,"
+                   "\"predicted_n\":%lld,\"predicted_ms\":%.3f}",
+                   (long long)f.cached_tokens, (long long)(f.prompt_tokens - f.cached_tokens),
+                   1e3 * (f.first_token_s - f.admitted_s), (long long)c->completion_tokens,
+                   1e3 * (f.ended_s > 0 ? f.ended_s - f.first_token_s : 0));
+}
+
+static void whole(struct tri__exchange *x, struct tri_buf *out)
+{
+    tri_buf_printf(out, "{\"id\":\"%s\",\"object\":\"chat.completion\",\"created\":%lld,\"model\":",
+                   x->id, (long long)x->created);
+    tri__put_quoted(out, x->p.model);
+    tri_buf_puts(out, ",\"system_fingerprint\":\"trireme-" TRI_VERSION
+                      "\",\"service_tier\":null,\"choices\":[");
+    for (int64_t i = 0; i < x->n_choices; i++)
+        put_choice(out, &x->choice[i]);
+    tri_buf_puts(out, "],\"usage\":");
+    put_usage(out, x);
+    put_timings(out, &x->choice[0]);
+    tri_buf_puts(out, "}");
+}
+
+static const struct tri__format format = { .begin = begin,
+                                           .text = text,
+                                           .call = call,
+                                           .logprob = tri__chat_logprob,
+                                           .choice_end = choice_end,
+                                           .end = end,
+                                           .error = error,
+                                           .keepalive = keepalive,
+                                           .whole = whole };
+
+/* Parts that are no text are refused by name until the model can see. */
+static bool check_parts(const json_t *body, struct tri__fault *fault)
+{
+    const json_t *messages = json_object_get(body, "messages");
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *parts = json_object_get(json_array_get(messages, i), "content");
+        for (size_t j = 0; j < json_array_size(parts); j++) {
+            const char *type = json_string_value(json_object_get(json_array_get(parts, j), "type"));
+            char param[96];
+            if (!type || !strcmp(type, "text"))
+                continue;
+            snprintf(param, sizeof param, "messages[%zu].content[%zu]", i, j);
+            return tri__fault_bad(fault, param, "only text parts are supported");
+        }
+    }
+    return true;
+}
+
+void tri__serve_chat(struct tri_api *api, struct tri_http_request *q, json_t *body)
+{
+    struct tri__exchange *x = tri__exchange_new(api, q, &format, "chatcmpl-");
+    struct tri__fault fault = { 0 };
+    size_t bytes = 0;
+    const char *text_of_body = tri_http_body(q, &bytes);
+    if (!x)
+        return;
+    x->body = json_incref(body);
+    if (!tri__params_read(&x->p, api, TRI__CHAT, body, &fault) || !check_parts(body, &fault) ||
+        !tri__exchange_render(x, text_of_body, bytes, &fault))
+        tri__exchange_refuse(x, &fault);
+    else
+        tri__exchange_start(x);
+}

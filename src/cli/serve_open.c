@@ -1,0 +1,194 @@
+/* Opens what a server needs, lowest first; see serve_open.h. */
+#include "cli/serve_open.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/model_path.h"
+#include "text/text.h"
+
+/* Memory left for other things when slots are sized to what fits. */
+static const uint64_t slack_bytes = 16 << 20;
+
+bool tri_serve_is_loopback(const char *address)
+{
+    return !address || !strcmp(address, "localhost") || !strcmp(address, "::1") ||
+           !strncmp(address, "127.", 4);
+}
+
+/* The folder's own name, unless --name gave another. */
+static void find_name(struct tri_served *s, const char *folder, const char *given)
+{
+    char copy[TRI_MODEL_PATH_MAX_BYTES];
+    snprintf(copy, sizeof copy, "%s", given ? given : folder);
+    size_t n = strlen(copy);
+    while (!given && n > 1 && copy[n - 1] == '/')
+        copy[--n] = 0;
+    const char *slash = given ? NULL : strrchr(copy, '/');
+    tri_printable(s->name, sizeof s->name, slash ? slash + 1 : copy,
+                  strlen(slash ? slash + 1 : copy));
+}
+
+static int by_id(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Beside ordinary tokens, markup and the ids that end a message may be sampled. */
+static int64_t find_ids(const struct tri_served *s, int32_t specials[8],
+                        struct tri_api_options *api)
+{
+    struct tri_chat_ids chat;
+    int32_t ranks = tri_tokenizer_ranks(s->tok), all[8] = { 0 };
+    int64_t n = 0, kept = 0;
+    int32_t eos = tri_token_named(s->tok, "[EOS]");
+    if (tri_chat_ids_find(&chat, s->tok, NULL) == TRI_OK) {
+        all[n++] = chat.open;
+        all[n++] = chat.close;
+        all[n++] = chat.sep;
+        all[n++] = chat.end_of_msg;
+        api->stop_ids[api->n_stop_ids++] = chat.end_of_msg;
+    }
+    if (eos < 0 && tri_model_spec(s->opened.model)->eos_id < tri_tokenizer_tokens(s->tok))
+        eos = (int32_t)tri_model_spec(s->opened.model)->eos_id;
+    if (eos >= 0) {
+        all[n++] = eos;
+        api->stop_ids[api->n_stop_ids++] = eos;
+    }
+    qsort(all, (size_t)n, sizeof *all, by_id);
+    for (int64_t i = 0; i < n; i++)
+        if (all[i] >= ranks && (kept == 0 || all[i] != specials[kept - 1]))
+            specials[kept++] = all[i];
+    return kept;
+}
+
+/* Tokens of context that `parallel` slots can each have in what the budget leaves. */
+static int64_t fitting_tokens(const struct tri_served *s, int64_t parallel, uint64_t cache_bytes)
+{
+    const struct tri_spec *spec = tri_model_spec(s->opened.model);
+    struct tri_budget_report now;
+    struct tri_state_bytes cost;
+    tri_budget_read(s->opened.budget, &now);
+    tri_state_cost(spec, tri_model_slice(s->opened.model), &cost);
+    uint64_t fixed =
+        (cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t)) * (uint64_t)parallel +
+        slack_bytes + cache_bytes;
+    uint64_t left = now.ceiling_bytes - now.used_bytes;
+    uint64_t per_token = (cost.mla_bytes_per_token + sizeof(int32_t)) * (uint64_t)parallel;
+    return left < fixed ? 0 : (int64_t)((left - fixed) / per_token);
+}
+
+static enum tri_status open_sched(struct tri_served *s, const struct tri_serve_options *o,
+                                  struct tri_error *err)
+{
+    int64_t most = tri_model_spec(s->opened.model)->context_tokens;
+    int64_t fits = fitting_tokens(s, o->parallel, o->cache_bytes), asked = o->context_tokens;
+    if (asked > most)
+        return tri_fail(err, TRI_LIMIT, "--context %lld: this model's context is %lld tokens",
+                        (long long)asked, (long long)most);
+    if (fits < (asked ? asked : 1))
+        return tri_fail(err, TRI_BUDGET,
+                        "%lld requests of %lld tokens each do not fit into the memory that is "
+                        "left; %lld tokens would (--context), or fewer (--parallel), or a smaller "
+                        "--cache-ram, or give more with --ram",
+                        (long long)o->parallel, (long long)(asked ? asked : 1), (long long)fits);
+    s->context_tokens = asked ? asked : fits < most ? fits : most;
+    const struct tri_sched_options sched = { .slots = o->parallel,
+                                             .context_tokens = s->context_tokens,
+                                             .queue = o->queue,
+                                             .cache_bytes = o->cache_bytes };
+    return tri_sched_open(&s->sched, s->engine, s->opened.model, s->opened.budget, &sched, err);
+}
+
+static enum tri_status open_engine(struct tri_served *s, const struct tri_serve_options *o,
+                                   struct tri_api_options *api, struct tri_error *err)
+{
+    int32_t specials[8];
+    struct tri_engine_options engine = { .max_sequences = o->parallel,
+                                         .plain_ids = tri_tokenizer_ranks(s->tok),
+                                         .specials = specials,
+                                         .short_first = true };
+    if (tri_tokenizer_ranks(s->tok) > tri_model_spec(s->opened.model)->vocab)
+        return tri_fail(err, TRI_FORMAT, "%s: tokenizer and model do not belong together",
+                        s->opened.folder);
+    engine.n_specials = find_ids(s, specials, api);
+    return tri_engine_open(&s->engine, s->opened.model, &engine, s->opened.budget, err);
+}
+
+static void log_line(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "%s\n", text);
+}
+
+static enum tri_status open_front(struct tri_served *s, const struct tri_serve_options *o,
+                                  struct tri_api_options *api, struct tri_error *err)
+{
+    api->tok = s->tok;
+    api->model = s->opened.model;
+    api->sched = s->sched;
+    api->budget = s->opened.budget;
+    api->model_name = s->name;
+    api->key_file = o->key_file;
+    api->strict_params = o->strict_params;
+    api->map_medium = o->map_medium;
+    api->check_host = tri_serve_is_loopback(o->address) || o->n_hosts > 0;
+    api->hosts = o->hosts;
+    api->n_hosts = o->n_hosts;
+    api->origins = o->origins;
+    api->n_origins = o->n_origins;
+    if (o->log_requests)
+        api->log = (struct tri_notes){ log_line, NULL };
+    enum tri_status st = tri_api_open(&s->api, api, err);
+    if (st != TRI_OK)
+        return st;
+    const struct tri_http_options http = { .address = o->address,
+                                           .port = (int)o->port,
+                                           .limits = o->limits,
+                                           .tls_cert = o->tls_cert,
+                                           .tls_key = o->tls_key,
+                                           .handle = tri_api_handle,
+                                           .answered = tri_api_answered,
+                                           .refused = tri_api_refused,
+                                           .arg = s->api };
+    st = tri_http_open(&s->http, &http, err);
+    return st == TRI_OK ? tri_api_attach(s->api, s->http, err) : st;
+}
+
+enum tri_status tri_serve_open(struct tri_served *out, const struct tri_serve_options *options,
+                               struct tri_error *err)
+{
+    char folder[TRI_MODEL_PATH_MAX_BYTES];
+    struct tri_model_flags flags = options->flags;
+    struct tri_api_options api = { 0 };
+    *out = (struct tri_served){ 0 };
+    enum tri_status st = tri_model_path(folder, flags.model, err);
+    flags.model = folder;
+    if (st == TRI_OK)
+        st = tri_tokenizer_open(&out->tok, folder, err);
+    if (st == TRI_OK)
+        st = tri_flags_open(&out->opened, &flags, err);
+    if (st == TRI_OK) {
+        find_name(out, folder, options->name);
+        st = open_engine(out, options, &api, err);
+    }
+    if (st == TRI_OK)
+        st = open_sched(out, options, err);
+    if (st == TRI_OK)
+        st = open_front(out, options, &api, err);
+    if (st != TRI_OK)
+        tri_serve_close(out);
+    return st;
+}
+
+void tri_serve_close(struct tri_served *served)
+{
+    tri_api_close(served->api); /* first: its exchanges hold requests and jobs */
+    tri_http_close(served->http);
+    tri_sched_close(served->sched);
+    tri_engine_close(served->engine);
+    tri_tokenizer_close(served->tok);
+    tri_flags_close(&served->opened);
+    *served = (struct tri_served){ 0 };
+}
