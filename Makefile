@@ -1,5 +1,5 @@
 # Short names for people. CMake does the work (CMakePresets.json); nothing is configured here.
-.PHONY: all run test quick asan tsan clang lint fuzz bench install clean help
+.PHONY: all run test quick asan tsan clang lint fuzz clients bench install clean help
 JOBS ?= $(shell nproc)
 
 all: build/release/trireme  ## build build/release/trireme
@@ -40,6 +40,9 @@ lint:  ## rooms, sizes, banned calls, format, clang-tidy
 fuzz:  ## build the fuzzers and run each for FUZZ_SECONDS (default 20)
 	@tools/need.sh fuzz
 	@tools/fuzz.sh
+
+clients: all  ## the real openai and anthropic clients against the server (pip install openai anthropic)
+	@TRIREME=build/release/trireme python3 tests/clients/real_clients.py
 
 bench: all  ## benchmarks (never part of the tests)
 	@ls bench/*.sh >/dev/null 2>&1 && for b in bench/*.sh; do $$b; done || echo "no benchmarks yet"

@@ -289,6 +289,8 @@ static void finish_choice(struct tri__choice *c, enum tri_job_end end)
 {
     struct tri__exchange *x = c->x;
     finish_text(c, end);
+    if (c->parser && end == TRI_JOB_STOP && c->found < 0)
+        tri__turns_keep(x->api->turns, c);
     c->done = true;
     x->left--;
     tri__gauges_request(x->api->gauges, c, strcmp(c->finish, "length") ? "stop" : "length",
@@ -417,7 +419,7 @@ bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t byte
                               "this model's vocabulary has no chat markers: use "
                               "/v1/completions");
     if (tri_chat_render(&x->prompt, "request", json, bytes, &x->p.chat, &err) != TRI_OK ||
-        tri_prompt_encode(x->prompt, x->api->options.tok, &x->ids, &err) != TRI_OK)
+        tri__turns_encode(x->api->turns, x, &x->ids, &err) != TRI_OK)
         return tri__fault_from(fault, &err);
     return true;
 }

@@ -154,9 +154,22 @@ void tri__serve_count_tokens(struct tri_api *api, struct tri_http_request *q, js
 void tri__serve_responses(struct tri_api *api, struct tri_http_request *q, json_t *body);
 void tri__serve_tokenize(struct tri_api *api, struct tri_http_request *q, json_t *body);
 void tri__serve_detokenize(struct tri_api *api, struct tri_http_request *q, json_t *body);
+/* A file of the web page; false: the path is none. */
+bool tri__serve_page(struct tri_http_request *q);
 /* Anthropic's and Responses' requests as the chat request that the renderer reads. */
 bool tri__messages_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
 bool tri__responses_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
+
+/* --- replies as they were sampled ------------------------------------------------------------- */
+
+struct tri__turns;
+struct tri__turns *tri__turns_open(void); /* NULL: no memory */
+void tri__turns_close(struct tri__turns *turns);
+/* Appends the ids of x->prompt, remembered replies as they were sampled. */
+enum tri_status tri__turns_encode(struct tri__turns *turns, const struct tri__exchange *x,
+                                  struct tri_ids *ids, struct tri_error *err);
+/* Remembers a finished reply if its ids are not those of its text. */
+void tri__turns_keep(struct tri__turns *turns, const struct tri__choice *c);
 
 /* --- keys, metrics --------------------------------------------------------------------------- */
 
@@ -184,6 +197,7 @@ struct tri_api {
     struct tri_chat_ids chat;
     bool speaks_chat, draining;
     struct tri__keys *keys;
+    struct tri__turns *turns;
     struct tri__gauges *gauges;
     struct tri__exchange *first;
     int64_t created;

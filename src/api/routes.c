@@ -279,6 +279,8 @@ void tri_api_handle(void *arg, struct tri_http_request *request)
         preflight(request);
         return;
     }
+    if (tri__serve_page(request)) /* open: it holds nothing, and asks for the key itself */
+        return;
     bool one_model = h->path.bytes > sizeof models - 1 && text_is(h->method, "GET") &&
                      !memcmp(h->path.at, models, sizeof models - 1);
     const struct route *route = one_model ? NULL : find_route(h, &fault, &allow);
@@ -308,7 +310,9 @@ enum tri_status tri_api_open(struct tri_api **out, const struct tri_api_options 
     api->options = *options;
     api->created = (int64_t)time(NULL);
     api->speaks_chat = tri_chat_ids_find(&api->chat, options->tok, NULL) == TRI_OK;
-    enum tri_status st = tri__gauges_open(&api->gauges, api, err);
+    api->turns = tri__turns_open();
+    enum tri_status st = api->turns ? tri__gauges_open(&api->gauges, api, err)
+                                    : tri_fail(err, TRI_NOMEM, "no memory for the api");
     if (st == TRI_OK && options->key_file)
         st = tri__keys_load(&api->keys, options->key_file, err);
     if (st == TRI_OK)
@@ -342,6 +346,7 @@ void tri_api_close(struct tri_api *api)
         tri__exchange_free(x);
     }
     tri__keys_free(api->keys);
+    tri__turns_close(api->turns);
     tri__gauges_close(api->gauges);
     tri_free(api);
 }

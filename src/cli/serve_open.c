@@ -70,7 +70,8 @@ static int64_t fitting_tokens(const struct tri_served *s, int64_t parallel, uint
     struct tri_budget_report now;
     struct tri_state_bytes cost;
     tri_budget_read(s->opened.budget, &now);
-    tri_state_cost(spec, tri_model_slice(s->opened.model), &cost);
+    tri_state_cost(spec, tri_model_slice(s->opened.model), tri_model_cache_dtype(s->opened.model),
+                   &cost);
     uint64_t fixed =
         (cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t)) * (uint64_t)parallel +
         slack_bytes + cache_bytes;

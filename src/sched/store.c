@@ -79,7 +79,8 @@ void tri__store_take(struct tri_sched *s, const struct tri_sequence *sequence, u
     struct tri_state_bytes cost;
     if (n < 1 || s->options.cache_bytes == 0 || have(s, tokens, n, salt))
         return;
-    tri_state_cost(tri_model_spec(s->model), tri_model_slice(s->model), &cost);
+    tri_state_cost(tri_model_spec(s->model), tri_model_slice(s->model),
+                   tri_model_cache_dtype(s->model), &cost);
     uint64_t bytes = cost.kda_bytes + (uint64_t)n * (cost.mla_bytes_per_token + sizeof *tokens);
     struct tri__sched_checkpoint *c = make_room(s, bytes);
     int32_t *copy = c ? tri_calloc((size_t)n, sizeof *copy) : NULL;

@@ -363,12 +363,12 @@ class Keys(unittest.TestCase):
 
 
 class Work(WithServer):
-    args = ("--context", "1024", "--parallel", "2", "--queue", "3")
+    args = ("--context", "4096", "--parallel", "2", "--queue", "3")
 
     def open_stream(self, **more):
         s = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
         body = json.dumps(dict({"messages": [{"role": "user", "content": STORY}], "stream": True,
-                                "ignore_eos": True, "max_tokens": 900}, **more)).encode()
+                                "ignore_eos": True, "max_tokens": 3900}, **more)).encode()
         s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
                   b"\r\n" % len(body) + body)
         return s

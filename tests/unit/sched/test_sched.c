@@ -1,0 +1,419 @@
+/*
+ * The scheduler over the engine's stand-in model, whose next token depends on every token it was
+ * fed: a wrong state, a token twice or never, or a neighbour's influence changes what comes out.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "sched/sched.h"
+#include "unit/engine/fake_model.h"
+
+/* What the engine's own tests do not need of a model. */
+const struct tri_slice *tri_model_slice(const struct tri_model *model)
+{
+    (void)model;
+    return NULL;
+}
+
+enum tri_dtype tri_model_cache_dtype(const struct tri_model *model)
+{
+    (void)model;
+    return TRI_DT_F32;
+}
+
+void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out)
+{
+    (void)model;
+    memset(out, 0, sizeof *out);
+}
+
+void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
+                    enum tri_dtype cache, struct tri_state_bytes *out)
+{
+    (void)spec;
+    (void)slice;
+    (void)cache;
+    *out = (struct tri_state_bytes){ 1000, 10 };
+}
+
+enum tri_status tri_state_copy(struct tri_state *dst, const struct tri_state *src,
+                               struct tri_error *err)
+{
+    if (src->n > dst->max)
+        return tri_fail(err, TRI_LIMIT, "too small");
+    memcpy(dst->seen, src->seen, (size_t)src->n * sizeof *src->seen);
+    dst->n = src->n;
+    return TRI_OK;
+}
+
+struct rig {
+    struct tri_model model;
+    struct tri_budget *budget;
+    struct tri_engine *engine;
+    struct tri_sched *sched;
+    atomic_int wakes;
+};
+
+static void rig_up(struct rig *rig, struct tri_sched_options o)
+{
+    rig->model = fake_model(96);
+    rig->wakes = 0;
+    assert_int_equal(tri_budget_open(&rig->budget, 256 << 20, NULL), TRI_OK);
+    struct tri_engine_options e = { .max_sequences = o.slots, .short_first = true };
+    assert_int_equal(tri_engine_open(&rig->engine, &rig->model, &e, rig->budget, NULL), TRI_OK);
+    o.context_tokens = o.context_tokens ? o.context_tokens : 1024;
+    assert_int_equal(tri_sched_open(&rig->sched, rig->engine, &rig->model, rig->budget, &o, NULL),
+                     TRI_OK);
+}
+
+static void rig_down(struct rig *rig)
+{
+    tri_sched_close(rig->sched);
+    tri_engine_close(rig->engine);
+    struct tri_budget_report now;
+    tri_budget_read(rig->budget, &now);
+    assert_int_equal(now.used_bytes, 0);
+    tri_budget_close(rig->budget);
+}
+
+static void wake(void *arg)
+{
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+struct ask {
+    int32_t tokens[4096];
+    int64_t n, max_tokens;
+    int64_t borders[3];
+    size_t n_borders;
+    uint64_t salt;
+    int64_t priority;
+};
+
+static struct ask make_ask(int64_t n, int salt, int64_t max_tokens)
+{
+    struct ask a = { .n = n, .max_tokens = max_tokens };
+    for (int64_t i = 0; i < n; i++)
+        a.tokens[i] = (int32_t)((i * 31 + salt * 7 + 3) % 90);
+    return a;
+}
+
+static enum tri_status submit(struct rig *rig, const struct ask *a, struct tri_job **job,
+                              struct tri_error *err)
+{
+    struct tri_job_request r = { .tokens = a->tokens,
+                                 .n_tokens = a->n,
+                                 .salt = a->salt,
+                                 .priority = a->priority,
+                                 .n_borders = a->n_borders,
+                                 .wake = wake,
+                                 .arg = &rig->wakes };
+    r.how.sampling = tri_sampling_default();
+    r.how.sampling.temperature = 0;
+    r.how.max_tokens = a->max_tokens;
+    for (size_t i = 0; i < a->n_borders; i++)
+        r.borders[i] = a->borders[i];
+    return tri_job_submit(job, rig->sched, &r, err);
+}
+
+/* Reads to the end; checks every token against the fake's function. Returns how many came. */
+static int64_t finish(struct tri_job *job, struct ask *a, enum tri_job_end *end)
+{
+    struct tri_job_event e;
+    int64_t made = 0;
+    for (int idle = 0; idle < 5000;) {
+        if (!tri_job_read(job, &e)) {
+            usleep(1000);
+            idle++;
+            continue;
+        }
+        if (e.token >= 0) {
+            float logits[FAKE_VOCAB];
+            int best = 0;
+            fake_logits(a->tokens, a->n + made, logits);
+            for (int i = 1; i < FAKE_VOCAB; i++)
+                if (logits[i] > logits[best])
+                    best = i;
+            assert_int_equal(e.token, best);
+            a->tokens[a->n + made++] = e.token;
+        }
+        if (e.end != TRI_JOB_RUNS) {
+            *end = e.end;
+            assert_false(tri_job_read(job, &e)); /* the end is the last thing told */
+            return made;
+        }
+    }
+    fail_msg("the job never ended");
+    return -1;
+}
+
+static int64_t cached(struct tri_job *job)
+{
+    struct tri_job_facts f;
+    tri_job_facts(job, &f);
+    return f.cached_tokens;
+}
+
+static void many_jobs_over_few_slots(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static struct ask ask[40];
+    struct tri_job *job[40];
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 3, .cache_bytes = 1 << 20 });
+    for (int i = 0; i < 40; i++) {
+        ask[i] = make_ask(10 + (i * 53) % 400, i % 7, 1 + i % 30);
+        ask[i].n_borders = 2;
+        ask[i].borders[0] = ask[i].n / 2;
+        ask[i].borders[1] = ask[i].n - 3;
+        assert_int_equal(submit(&rig, &ask[i], &job[i], NULL), TRI_OK);
+    }
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(finish(job[i], &ask[i], &end), ask[i].max_tokens);
+        assert_int_equal(end, TRI_JOB_LENGTH);
+        tri_job_release(job[i]);
+    }
+    struct tri_sched_stats s;
+    tri_sched_read_stats(rig.sched, &s);
+    assert_int_equal(s.finished, 40);
+    assert_int_equal(s.running, 0);
+    assert_true(s.hit_tokens > 0);
+    assert_true(atomic_load(&rig.wakes) > 0);
+    rig_down(&rig);
+}
+
+static void the_next_turn_goes_on(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ask a = make_ask(150, 1, 20);
+    struct tri_job *job;
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 2 });
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+    assert_int_equal(finish(job, &a, &end), 20);
+    assert_int_equal(cached(job), 0);
+    tri_job_release(job);
+    a.n += 20;
+    for (int i = 0; i < 5; i++)
+        a.tokens[a.n++] = 60 + i;
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+    assert_int_equal(finish(job, &a, &end), 20);
+    assert_int_equal(cached(job), 169); /* the last sampled token was not computed */
+    tri_job_release(job);
+    a.salt = 1; /* another tenant sees nothing of it */
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+    assert_int_equal(finish(job, &a, &end), 20);
+    assert_int_equal(cached(job), 0);
+    tri_job_release(job);
+    rig_down(&rig);
+}
+
+static void branches_start_at_borders(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ask a = make_ask(300, 1, 5);
+    struct tri_job *job;
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 1, .cache_bytes = 1 << 20 });
+    a.n_borders = 2;
+    a.borders[0] = 140; /* on the grid: 128 */
+    a.borders[1] = 260; /* 256 */
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+    assert_int_equal(finish(job, &a, &end), 5);
+    tri_job_release(job);
+    for (int i = 0; i < 3; i++) {
+        static const int64_t change_at[] = { 270, 200, 100 }, want[] = { 256, 128, 0 };
+        struct ask b = make_ask(300, 1, 5);
+        b.tokens[change_at[i]] = 91;
+        assert_int_equal(submit(&rig, &b, &job, NULL), TRI_OK);
+        assert_int_equal(finish(job, &b, &end), 5);
+        assert_int_equal(cached(job), want[i]);
+        tri_job_release(job);
+    }
+    rig_down(&rig);
+}
+
+static void the_store_keeps_its_size(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct tri_sched_stats s;
+    enum tri_job_end end;
+    /* One checkpoint of 64 tokens costs 1000 + 64 * 14 bytes: two fit, not three. */
+    rig_up(&rig, (struct tri_sched_options){ .slots = 1, .cache_bytes = 2 * 1896 + 100 });
+    for (int i = 0; i < 6; i++) {
+        struct ask a = make_ask(80, i, 3);
+        struct tri_job *job;
+        a.n_borders = 1;
+        a.borders[0] = 64;
+        assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+        assert_int_equal(finish(job, &a, &end), 3);
+        tri_job_release(job);
+        tri_sched_read_stats(rig.sched, &s);
+        assert_true(s.checkpoint_bytes <= 2 * 1896 + 100);
+        assert_true(s.checkpoints <= 2);
+    }
+    assert_true(s.checkpoints_evicted > 0);
+    rig_down(&rig);
+}
+
+static void cancelled_jobs_end_once(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static struct ask ask[30];
+    struct tri_job *job[30];
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 2 });
+    for (int i = 0; i < 30; i++) {
+        ask[i] = make_ask(20, i, 400);
+        assert_int_equal(submit(&rig, &ask[i], &job[i], NULL), TRI_OK);
+    }
+    for (int i = 29; i >= 0; i--) {
+        if (i % 3 == 0) { /* released while it waits or runs: nobody reads its end */
+            tri_job_release(job[i]);
+            continue;
+        }
+        tri_job_cancel(job[i]);
+        finish(job[i], &ask[i], &end);
+        assert_true(end == TRI_JOB_CANCELLED || end == TRI_JOB_LENGTH);
+        tri_job_release(job[i]);
+    }
+    struct tri_sched_stats s = { 0 };
+    for (int i = 0; i < 2000 && s.finished < 30; i++) {
+        usleep(1000);
+        tri_sched_read_stats(rig.sched, &s);
+    }
+    assert_int_equal(s.finished, 30);
+    assert_int_equal(s.running + s.waiting, 0);
+    rig_down(&rig);
+}
+
+static void a_reader_who_is_behind_stops_only_himself(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static struct ask slow, quick;
+    struct tri_job *a, *b;
+    enum tri_job_end end;
+    slow = make_ask(10, 1, 3000);
+    quick = make_ask(10, 2, 50);
+    rig_up(&rig, (struct tri_sched_options){ .slots = 2, .context_tokens = 4000 });
+    assert_int_equal(submit(&rig, &slow, &a, NULL), TRI_OK);
+    struct tri_job_facts f = { 0 };
+    for (int i = 0; i < 3000 && f.computed_tokens < 10 + TRI_SCHED_RING_EVENTS - 1; i++) {
+        usleep(1000);
+        tri_job_facts(a, &f);
+    }
+    usleep(20000);
+    tri_job_facts(a, &f);
+    assert_int_equal(f.computed_tokens, 10 + TRI_SCHED_RING_EVENTS - 1); /* and it waits there */
+    assert_int_equal(submit(&rig, &quick, &b, NULL), TRI_OK);
+    assert_int_equal(finish(b, &quick, &end), 50);
+    tri_job_release(b);
+    struct tri_job_event e;
+    int64_t made = 0;
+    for (int idle = 0; idle < 5000 && made < 3000;) {
+        if (tri_job_read(a, &e)) {
+            made++;
+            assert_int_equal(e.end, made == 3000 ? TRI_JOB_LENGTH : TRI_JOB_RUNS);
+        } else {
+            usleep(1000);
+            idle++;
+        }
+    }
+    assert_int_equal(made, 3000);
+    tri_job_release(a);
+    rig_down(&rig);
+}
+
+static void limits_and_failures(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static struct ask ask[8];
+    struct tri_job *job[8] = { 0 }, *none = NULL;
+    struct tri_error err = { 0 };
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 1, .queue = 2, .context_tokens = 1024 });
+    struct ask full = make_ask(1024, 1, 1);
+    assert_int_equal(submit(&rig, &full, &none, &err), TRI_LIMIT);
+    full.n = 1023;
+    assert_int_equal(submit(&rig, &full, &none, NULL), TRI_OK);
+    assert_int_equal(finish(none, &full, &end), 1);
+    tri_job_release(none);
+    int accepted = 0, busy = 0;
+    for (int i = 0; i < 8; i++) {
+        ask[i] = make_ask(5, i, 900);
+        enum tri_status st = submit(&rig, &ask[i], &job[i], NULL);
+        assert_true(st == TRI_OK || st == TRI_BUSY);
+        accepted += st == TRI_OK;
+        busy += st == TRI_BUSY;
+    }
+    assert_true(accepted >= 2 && busy >= 1);
+    for (int i = 0; i < 8; i++)
+        tri_job_release(job[i]);
+    rig_down(&rig);
+    /* A failing model ends the job with its text; the next one is fine. */
+    rig_up(&rig, (struct tri_sched_options){ .slots = 1 });
+    rig.model.poison = 77;
+    ask[0] = make_ask(5, 0, 3);
+    ask[0].tokens[4] = 77;
+    assert_int_equal(submit(&rig, &ask[0], &job[0], NULL), TRI_OK);
+    assert_int_equal(finish(job[0], &ask[0], &end), 0);
+    assert_int_equal(end, TRI_JOB_ERROR);
+    assert_non_null(strstr(tri_job_error(job[0]), "NaN"));
+    tri_job_release(job[0]);
+    ask[1] = make_ask(5, 0, 3);
+    assert_int_equal(submit(&rig, &ask[1], &job[1], NULL), TRI_OK);
+    assert_int_equal(finish(job[1], &ask[1], &end), 3);
+    tri_job_release(job[1]);
+    rig_down(&rig);
+}
+
+static void priority_goes_first(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static struct ask ask[4];
+    struct tri_job *job[4];
+    struct tri_job_facts f[4];
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 1 });
+    for (int i = 0; i < 4; i++) {
+        ask[i] = make_ask(5, i, i ? 5 : 800);
+        ask[i].priority = i == 3 ? -1 : 0;
+        assert_int_equal(submit(&rig, &ask[i], &job[i], NULL), TRI_OK);
+    }
+    for (int i = 0; i < 4; i++) {
+        finish(job[i], &ask[i], &end);
+        tri_job_facts(job[i], &f[i]);
+        tri_job_release(job[i]);
+    }
+    assert_true(f[3].admitted_s <= f[1].admitted_s && f[1].admitted_s <= f[2].admitted_s);
+    rig_down(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_jobs_over_few_slots),
+        cmocka_unit_test(the_next_turn_goes_on),
+        cmocka_unit_test(branches_start_at_borders),
+        cmocka_unit_test(the_store_keeps_its_size),
+        cmocka_unit_test(cancelled_jobs_end_once),
+        cmocka_unit_test(a_reader_who_is_behind_stops_only_himself),
+        cmocka_unit_test(limits_and_failures),
+        cmocka_unit_test(priority_goes_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
