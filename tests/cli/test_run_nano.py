@@ -5,6 +5,7 @@ of prompt and reply tokens."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,11 +17,6 @@ from test_run import TRIREME, Terminal  # noqa: E402
 SOURCE = pathlib.Path(os.environ.get("TRIREME_SOURCE", "."))
 NANO = str(SOURCE / "models" / "nano")
 TASKS = SOURCE / "tests" / "data" / "nano" / "tasks.json"
-WEATHER = [{"type": "function", "function": {
-    "name": "get_weather", "description": "Get the weather of a city.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string",
-                                                             "description": "City name"}},
-                   "required": ["city"]}}}]
 
 
 def run_nano(*args):
@@ -128,13 +124,19 @@ class Chat(unittest.TestCase):
             self.assertEqual(answer("--request", request)["text"], messages[3]["content"])
 
     def test_tool_call_and_result(self):
+        """The call of the task that the model is known to solve, its result, and an answer."""
+        task = next(t for t in json.loads(TASKS.read_text()) if t["name"] == "tool_call_numbers")
+        call = task["expect"]["tool_call"]
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "tools.json")
-            pathlib.Path(path).write_text(json.dumps(WEATHER))
+            pathlib.Path(path).write_text(json.dumps(task["tools"]))
             t = self.chat("--tools", path)
-            seen = t.say("What is the weather in Lisbon?")
-            self.assertRegex(seen, r'\[tool call\] get_weather \{"city": ?"Lisbon"\}')
-            self.assertIn("sunny", t.say("/tool sunny, 21 degrees"))
+            seen = t.say(task["messages"][0]["content"])
+            shown = re.search(r"\[tool call\] (\w+) (\{.*\})", seen)
+            self.assertIsNotNone(shown, seen)
+            self.assertEqual((shown.group(1), json.loads(shown.group(2))),
+                             (call["name"], call["arguments"]))
+            self.assertNotIn("[tool call]", t.say("/tool 42"))
             t.say("/tool again", until=r"No tool call waits.*\n")
             self.leave(t)
 
