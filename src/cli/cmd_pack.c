@@ -3,6 +3,7 @@
 
 #include <argp.h>
 #include <stdio.h>
+#include "cli/human.h"
 #include "cli/model_flags.h"
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -55,10 +56,10 @@ int tri_cmd_pack(int argc, char **argv)
     double begin = tri_now_s();
     if (tri_flags_pack(&flags, &report, &err))
         return tri_cli_fail(&err);
-    printf("%s: %s written in %.1f s", report.folder, tri_size_text(size, report.bytes),
+    printf("%s: %s written in %.1f s", report.folder, tri_human_bytes(size, report.bytes),
            tri_now_s() - begin);
     if (report.kept_bytes)
-        printf(", of which %s were there already", tri_size_text(kept, report.kept_bytes));
+        printf(", of which %s were there already", tri_human_bytes(kept, report.kept_bytes));
     printf("\n");
     return TRI_EXIT_OK;
 }

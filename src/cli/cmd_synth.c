@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "cli/human.h"
 #include "cli/model_flags.h"
 #include "os/pool.h"
 #include "spec/spec.h"
@@ -162,8 +163,8 @@ static int draw_progress(void *arg, const char *what, uint64_t done, uint64_t to
     l->drawn_s = now;
     l->drawn = true;
     double rate = (double)done / (now - l->begin_s + 1e-9);
-    fprintf(stderr, "\r\033[Kwriting: %s of %s, %s/s", tri_size_text(a, done),
-            tri_size_text(b, total), tri_size_text(c, (uint64_t)rate));
+    fprintf(stderr, "\r\033[Kwriting: %s of %s, %s/s", tri_human_bytes(a, done),
+            tri_human_bytes(b, total), tri_human_bytes(c, (uint64_t)rate));
     fflush(stderr);
     return 0;
 }
@@ -178,9 +179,9 @@ static void print_report(const struct synth_args *a, const struct tri_synth_repo
         return;
     }
     printf("%s: %" PRIu64 " tensors, %.3f G parameters, %s in %d files\n", a->o.out, r->tensors,
-           (double)r->parameters / 1e9, tri_size_text(size, r->bytes), r->files);
-    printf("written %s in %.1f s, %s/s%s\n", tri_size_text(written, r->written_bytes), s,
-           tri_size_text(rate, (uint64_t)((double)r->written_bytes / s)),
+           (double)r->parameters / 1e9, tri_human_bytes(size, r->bytes), r->files);
+    printf("written %s in %.1f s, %s/s%s\n", tri_human_bytes(written, r->written_bytes), s,
+           tri_human_bytes(rate, (uint64_t)((double)r->written_bytes / s)),
            a->o.sparse ? "; the rest are holes" : "");
 }
 

@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha.h"
+#include "cli/human.h"
 #include "cli/model_flags.h"
 #include "os/pool.h"
 #include "weights/weights.h"
@@ -151,8 +152,8 @@ static int count_bytes(void *arg, uint64_t bytes)
     atomic_store(&v->drawn_s, now);
     char a[32], b[32], c[32];
     double rate = (double)done / (now - v->begin_s + 1e-9);
-    fprintf(stderr, "\r\033[Khashing: %s of %s, %s/s, %.0f s left", tri_size_text(a, done),
-            tri_size_text(b, v->total_bytes), tri_size_text(c, (uint64_t)rate),
+    fprintf(stderr, "\r\033[Khashing: %s of %s, %s/s, %.0f s left", tri_human_bytes(a, done),
+            tri_human_bytes(b, v->total_bytes), tri_human_bytes(c, (uint64_t)rate),
             (double)(v->total_bytes - done) / (rate + 1));
     return 0;
 }
@@ -258,7 +259,7 @@ static void report_json(const struct verify *v, const struct tri_error *structur
 static void report_whole(const struct verify *v, uint64_t bytes)
 {
     char size[32];
-    printf("%s: whole, %s of tensors; ", v->args->folder, tri_size_text(size, bytes));
+    printf("%s: whole, %s of tensors; ", v->args->folder, tri_human_bytes(size, bytes));
     if (v->source)
         printf("%" PRId64 " files equal their checksums (%s)\n", v->n, v->source);
     else

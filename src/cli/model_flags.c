@@ -1,4 +1,5 @@
 /* Shared model options and opening. See model_flags.h. */
+#include "cli/human.h"
 #include "cli/model_flags.h"
 
 #include <errno.h>
@@ -87,17 +88,6 @@ bool tri_parse_int(const char *text, int64_t least, int64_t most, int64_t *out)
         return false;
     *out = v;
     return true;
-}
-
-const char *tri_size_text(char *out, uint64_t bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    double v = (double)bytes;
-    int unit = 0;
-    for (; v >= 1024 && unit < 4; unit++)
-        v /= 1024;
-    snprintf(out, 32, unit ? "%.1f %s" : "%.0f %s", v, units[unit]);
-    return out;
 }
 
 double tri_now_s(void)
@@ -232,8 +222,8 @@ static int draw_progress(void *arg, const char *what, uint64_t done, uint64_t to
     double rate = (double)done / spent;
     l->drawn_s = now;
     l->drawn = true;
-    fprintf(stderr, "\r\033[Kloading %s: %s of %s, %s/s", what, tri_size_text(a, done),
-            tri_size_text(b, total), tri_size_text(c, (uint64_t)rate));
+    fprintf(stderr, "\r\033[Kloading %s: %s of %s, %s/s", what, tri_human_bytes(a, done),
+            tri_human_bytes(b, total), tri_human_bytes(c, (uint64_t)rate));
     if (rate > 0 && total >= done)
         fprintf(stderr, ", %.0f s left", (double)(total - done) / rate);
     fflush(stderr);
@@ -259,8 +249,8 @@ static enum tri_status find_ceiling(uint64_t *ram_bytes, struct tri_error *err)
             err, TRI_BUDGET,
             "--ram asks for %s, but only %s can be had now (limit of the memory "
             "cgroup: %s)",
-            tri_size_text(asked, *ram_bytes), tri_size_text(room, tri_memory_room_bytes(&facts)),
-            facts.limit_bytes == UINT64_MAX ? "none" : tri_size_text(limit, facts.limit_bytes));
+            tri_human_bytes(asked, *ram_bytes), tri_human_bytes(room, tri_memory_room_bytes(&facts)),
+            facts.limit_bytes == UINT64_MAX ? "none" : tri_human_bytes(limit, facts.limit_bytes));
     return TRI_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "base/json.h"
+#include "cli/human.h"
 #include "cli/reply.h"
 #include "cli/terminal.h"
 
@@ -57,11 +58,11 @@ static void print_memory(FILE *out, const struct tri_budget *budget)
     for (int i = 0; i < TRI_MEM_ACCOUNTS; i++)
         if (now.account_peak_bytes[i])
             fprintf(out, "  %-20s %12s %12s\n", tri_account_name((enum tri_account)i),
-                    tri_size_text(used, now.account_used_bytes[i]),
-                    tri_size_text(peak, now.account_peak_bytes[i]));
+                    tri_human_bytes(used, now.account_used_bytes[i]),
+                    tri_human_bytes(peak, now.account_peak_bytes[i]));
     char ceiling[32];
-    fprintf(out, "  %-20s %12s %12s of %s\n", "all", tri_size_text(used, now.used_bytes),
-            tri_size_text(peak, now.peak_bytes), tri_size_text(ceiling, now.ceiling_bytes));
+    fprintf(out, "  %-20s %12s %12s of %s\n", "all", tri_human_bytes(used, now.used_bytes),
+            tri_human_bytes(peak, now.peak_bytes), tri_human_bytes(ceiling, now.ceiling_bytes));
 }
 
 void tri_reply_stats(FILE *out, const struct tri_reply *r, const struct tri_talk *talk,
