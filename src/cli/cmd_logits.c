@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "cli/model_flags.h"
 #include "cli/out_file.h"
-#include "cli/routes.h"
+#include "cli/route_trace.h"
 
 enum { KEY_TOKENS = 0x200, KEY_TOKENS_FILE, KEY_OUT, KEY_RESIDUAL, KEY_ROUTES };
 enum { TOP = 5, MAX_TOKENS_FILE_BYTES = 64 << 20 };

@@ -6,7 +6,7 @@
 #define TRI_CLI_TALK_H
 
 #include "cli/model_flags.h"
-#include "cli/routes.h"
+#include "cli/route_trace.h"
 #include "engine/engine.h"
 #include "text/text.h"
 

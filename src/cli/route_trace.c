@@ -1,5 +1,5 @@
-/* Routes kept and written. See routes.h. */
-#include "cli/routes.h"
+/* Routes kept and written. See route_trace.h. */
+#include "cli/route_trace.h"
 
 #include <errno.h>
 #include <inttypes.h>

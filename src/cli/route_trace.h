@@ -3,8 +3,8 @@
  * "routes":[{"layer","experts","weights"}]. Used by `trireme logits --routes`, and as a trace file
  * of one line per token by `trireme run --trace`.
  */
-#ifndef TRI_CLI_ROUTES_H
-#define TRI_CLI_ROUTES_H
+#ifndef TRI_CLI_ROUTE_TRACE_H
+#define TRI_CLI_ROUTE_TRACE_H
 
 #include <stdbool.h>
 #include <stdio.h>
