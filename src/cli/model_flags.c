@@ -249,7 +249,8 @@ static enum tri_status find_ceiling(uint64_t *ram_bytes, struct tri_error *err)
             err, TRI_BUDGET,
             "--ram asks for %s, but only %s can be had now (limit of the memory "
             "cgroup: %s)",
-            tri_human_bytes(asked, *ram_bytes), tri_human_bytes(room, tri_memory_room_bytes(&facts)),
+            tri_human_bytes(asked, *ram_bytes),
+            tri_human_bytes(room, tri_memory_room_bytes(&facts)),
             facts.limit_bytes == UINT64_MAX ? "none" : tri_human_bytes(limit, facts.limit_bytes));
     return TRI_OK;
 }
