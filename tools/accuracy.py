@@ -26,7 +26,8 @@ OURS = [REFERENCE, ("bf16", "exact", "f32"), ("int8", "exact", "f32"), ("int4", 
         ("f32", "int8", "f32"), ("bf16", "int8", "f32"), ("int8", "int8", "f32"), ("int4", "int8", "f32"),
         ("f32", "exact", "bf16"), ("f32", "exact", "fp8"), ("int8", "int8", "bf16"), ("int8", "int8", "fp8"),
         ("int4", "int8", "fp8")]
-PEER = [("f32", "f32"), ("q8_0", "mxfp4")]
+# trunk, experts, without llama.cpp's repacked and AMX buffers
+PEER = [("f32", "f32", False), ("q8_0", "mxfp4", False), ("q8_0", "mxfp4", True)]
 
 
 def fail(text):
@@ -63,7 +64,7 @@ class Peer:
         gguf = pathlib.Path(a.scratch or a.peer) / f"accuracy-{form[0]}-{form[1]}.gguf"
         subprocess.run([python, ROOT / "bench" / "peer" / "export_gguf.py", a.model, gguf, "--trunk", form[0],
                         "--experts", form[1]], check=True, stdout=subprocess.DEVNULL)
-        self.driver, self.vocab, self.scratch = Driver(driver, gguf, os.cpu_count(), a.window + 8), vocab, gguf.parent
+        self.driver, self.vocab, self.scratch = Driver(driver, gguf, os.cpu_count(), a.window + 8, form[2]), vocab, gguf.parent
 
     def logits(self, ids, _):
         tokens, out = self.scratch / "peer-ids", self.scratch / "peer-logits"
@@ -149,7 +150,9 @@ def main():
         except LookupError as why:
             print(f"| {name} | left out: {why} |")
     for form in PEER if a.peer else []:
-        rows.append(measure(Peer(a, vocab, form), form, windows, references, f"llama.cpp {form[0]}/{form[1]}"))
+        name = f"llama.cpp {form[0]}/{form[1]}{' plain' if form[2] else ''}"
+        if not a.only or name in a.only.split(","):
+            rows.append(measure(Peer(a, vocab, form), form, windows, references, name))
     if a.json:
         a.json.write_text(json.dumps(rows, indent=1) + "\n")
 
