@@ -97,10 +97,9 @@ static enum tri_status size_slots(struct tri_experts *s, const struct tri_expert
     uint64_t slots = s->all_resident ? records : room / s->slot_bytes;
     if (slots < TRI_EXPERTS_MIN_SLOTS)
         return tri_fail(err, TRI_BUDGET,
-                        "the budget has %.1f MiB left for experts, but one takes %.1f MiB and at "
-                        "least %d must fit; give more memory (--ram) or a smaller trunk (--trunk)",
-                        (double)room / 1048576, (double)s->slot_bytes / 1048576,
-                        TRI_EXPERTS_MIN_SLOTS);
+                        "%.1f KiB are left for experts, but one takes %.1f KiB and at least %d "
+                        "must fit; give more memory (--ram, --expert-ram) or a smaller --trunk",
+                        (double)room / 1024, (double)s->slot_bytes / 1024, TRI_EXPERTS_MIN_SLOTS);
     s->n_slots = (int64_t)slots;
     return TRI_OK;
 }
