@@ -1,4 +1,4 @@
-/* Who may ask, for what: Host and Origin, keys, the table of routes, and the small endpoints. */
+/* Who may ask, for what: Host and Origin, keys, the table of paths, and the small endpoints. */
 #include "api/api_priv.h"
 
 #include <stdio.h>
