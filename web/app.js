@@ -251,7 +251,7 @@ function openCharts() {
     hits: line("c_hits", [["prompt tokens reused, %", series.cache], ["experts in RAM, %", series.experts]], 100),
     memory: new Chart($("c_memory"), { type: "bar", data: { labels: [], datasets: [{ data: [], backgroundColor: "#2f7ed8" }] },
       options: { animation: false, responsive: true, maintainAspectRatio: false, indexAxis: "y", plugins: { legend: { display: false } },
-        scales: { x: { ticks: { color: dim, maxTicksLimit: 4, callback: (v) => size(v) } }, y: { ticks: { color: dim, font: { size: 10 } } } } } }) };
+        scales: { x: { ticks: { color: dim, maxTicksLimit: 4, callback: (v) => size(v) } }, y: { ticks: { color: dim, font: { size: 10 }, autoSkip: false } } } } }) };
 }
 
 function size(bytes) {
