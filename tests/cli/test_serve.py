@@ -363,7 +363,7 @@ class Keys(unittest.TestCase):
 
 
 class Work(WithServer):
-    args = ("--context", "4096", "--parallel", "2", "--queue", "3")
+    args = ("--context", "4096", "--parallel", "2", "--queue", "5")
 
     def open_stream(self, **more):
         s = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
@@ -390,8 +390,10 @@ class Work(WithServer):
                                             ',finished_reason="abort"}'), before + 2)
 
     def test_full_queue_is_429(self):
-        streams = [self.open_stream() for _ in range(5)]
-        self.assertTrue(wait_for(lambda: self.server.metric("vllm:num_requests_waiting") == 3))
+        streams = [self.open_stream() for _ in range(2)]
+        self.assertTrue(wait_for(lambda: self.running() == 2))
+        streams += [self.open_stream() for _ in range(5)]
+        self.assertTrue(wait_for(lambda: self.server.metric("vllm:num_requests_waiting") == 5))
         status, body, headers = self.server.ask("POST", "/v1/chat/completions", chat())
         self.assertEqual(status, 429, body)
         self.assertIn("Retry-After", headers)

@@ -61,7 +61,8 @@ class Page:
         self.ws.send(json.dumps({"id": self.n, "method": method, "params": params}))
         while True:
             got = json.loads(self.ws.recv())
-            if got.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+            if got.get("method") == "Runtime.exceptionThrown" or \
+                    got.get("params", {}).get("entry", {}).get("level") == "error":
                 self.faults.append(json.dumps(got["params"])[:400])
             if got.get("id") == self.n:
                 return got.get("result", got)
@@ -69,13 +70,13 @@ class Page:
     def js(self, text):
         return self.do("Runtime.evaluate", expression=text)["result"].get("value")
 
-    def wait(self, text, seconds=60):
+    def wait(self, text, seconds=30):
         end = time.time() + seconds
         while time.time() < end:
             if self.js(text):
                 return
             time.sleep(0.1)
-        raise AssertionError("never true: " + text)
+        raise AssertionError(f"never true: {text}: {self.js('document.body.innerText')} {self.faults}")
 
     def say(self, text):
         self.js(f"document.getElementById('say').value = {json.dumps(text)};"
@@ -115,7 +116,7 @@ def main():
     page.js("document.getElementById('clear').click()")
     page.say("What is the weather in Paris?")
     page.idle()
-    page.wait("document.querySelector('.call form input')")
+    page.wait("document.querySelector('.call form input') !== null")
     page.shot(f"{out}/tool_call.png")
     page.js("document.querySelector('.call form input').value = 'sunny, 21 C';"
             "document.querySelector('.call form').requestSubmit()")
