@@ -102,32 +102,52 @@ void tri_fleet_fini(struct tri_fleet *fleet)
 
 /* ---- from a captured machine ---------------------------------------------------------------- */
 
-/* "NVIDIA H100 80GB HBM3" -> H100: the row whose name or alias is the longest found inside it. */
+/* Whether whole neighbouring words of a name, joined, are `wanted`: "RTX A4000" is no A40. */
+static bool has_words(const char *name, const char *wanted)
+{
+    for (const char *start = name; *start; start++) {
+        char joined[96];
+        size_t n = 0;
+        if (!isalnum((unsigned char)*start) || (start > name && isalnum((unsigned char)start[-1])))
+            continue;
+        for (const char *p = start; n + 1 < sizeof joined; p++) {
+            bool word = isalnum((unsigned char)*p) != 0;
+            if (!word && n) {
+                joined[n] = 0;
+                if (!strcmp(joined, wanted))
+                    return true;
+            }
+            if (!*p)
+                break;
+            if (word)
+                joined[n++] = (char)tolower((unsigned char)*p);
+        }
+    }
+    return false;
+}
+
+/* "NVIDIA H100 80GB HBM3" -> H100; of one name with several memories, the nearest. */
 static const struct tri_device *device_by_gpu_name(const struct tri_devices *devices,
                                                    const struct tri_gpu *gpu)
 {
-    char have[96], want[96];
     const struct tri_device *best = NULL;
     size_t longest = 0;
-    tri__plain(have, sizeof have, gpu->name);
+    double gib = (double)gpu->memory_bytes / TRI__GIB;
     for (int i = 0; i < tri_devices_count(devices); i++) {
         const struct tri_device *d = tri_devices_at(devices, i);
-        if (d->kind != TRI_DEVICE_GPU)
-            continue;
-        /* drop the memory size or form factor of our own name: "H20-96GB" is sold as "H20" */
-        snprintf(want, sizeof want, "%s", d->name);
-        char *dash = strrchr(want, '-');
+        char trimmed[96], plain[96];
+        snprintf(trimmed, sizeof trimmed, "%s", d->name);
+        char *dash = strrchr(trimmed, '-'); /* our "H20-96GB" is sold as "H20" */
         if (dash && isdigit((unsigned char)dash[1]) && strstr(dash, "GB"))
             *dash = 0;
-        char plain[96];
-        tri__plain(plain, sizeof plain, want);
-        if (!strstr(have, plain) || strlen(plain) < longest)
+        tri__plain(plain, sizeof plain, trimmed);
+        size_t length = strlen(plain);
+        if (d->kind != TRI_DEVICE_GPU || length < longest || !has_words(gpu->name, plain))
             continue;
-        double gib = (double)gpu->memory_bytes / TRI__GIB;
-        bool closer = best && gib > 0 && fabs(d->mem_gib - gib) < fabs(best->mem_gib - gib);
-        if (strlen(plain) > longest || closer) {
+        bool nearer = best && gib > 0 && fabs(d->mem_gib - gib) < fabs(best->mem_gib - gib);
+        if (length > longest || nearer) {
             best = d;
-            longest = strlen(plain);
+            longest = length;
         }
     }
     return best;

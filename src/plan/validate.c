@@ -183,7 +183,7 @@ static enum tri_status run_blind(struct tri_validation *v, struct tri_error *err
         struct tri_profile profile;
         struct tri_plan_options o;
         struct tri_plan *plan = NULL;
-        m->blind_error = NAN;
+        m->blind_error = (double)NAN;
         if (!blind_profile(v, m, &profile))
             continue;
         fill_options(&o, m->point);

@@ -260,12 +260,14 @@ class Reports(unittest.TestCase):
         self.assertIn("left out", text)
 
     def test_machine(self):
-        shared = os.path.join(os.environ.get("TRIREME_SHARED", ""), "machines", "nccl-topo-xml-04.txt")
-        if not os.path.exists(shared):
-            self.skipTest("SKIP: no captured machines here")
-        p = plan("-m", "llama-3.1-70b", "--machine", shared, "--hw", "MI300X")
-        self.assertEqual(p["asked"]["cards_per_node"], 8)
-        self.assertIn("add --hw", run("-m", "llama-3.1-70b", "--machine", shared, code=2).stderr)
+        machines = os.path.join(os.environ.get("TRIREME_SOURCE", "."), "tests", "machines")
+        nccl, hwloc = (os.path.join(machines, n) for n in ("nccl-topo-4gpu.xml", "hwloc-2socket.xml"))
+        p = plan("-m", "qwen3-32b", "--machine", nccl, "--hw", "RTX-3090")
+        self.assertEqual(p["asked"]["cards_per_node"], 4)
+        self.assertEqual(p["layout"]["name"], "2 x (TP2)")
+        self.assertIn("add --hw", run("-m", "qwen3-32b", "--machine", nccl, code=2).stderr)
+        self.assertEqual(plan("-m", "qwen3-8b", "--machine", hwloc)["asked"]["device"], "A40")
+        self.assertIn("no-such", run("-m", "qwen3-8b", "--machine", "no-such.xml", code=1).stderr)
 
 
 class BadInput(unittest.TestCase):

@@ -233,6 +233,48 @@ static void test_machine_without_names(void **state)
     tri_machine_close(m);
 }
 
+/* Parts as the tools print them. */
+static void test_names_in_captures(void **state)
+{
+    static const struct {
+        const char *printed;
+        double gib;
+        const char *is; /* NULL: unknown */
+    } rows[] = {
+        { "NVIDIA H100 80GB HBM3", 79.6, "H100" },
+        { "NVIDIA H20", 95.6, "H20-96GB" },
+        { "NVIDIA H20", 140, "H20-141GB" },
+        { "NVIDIA A100-SXM4-80GB", 80, "A100-80GB" },
+        { "NVIDIA A100-SXM4-40GB", 40, "A100-40GB" },
+        { "NVIDIA GeForce RTX 4090", 24, "RTX-4090" },
+        { "AMD Instinct MI300X", 192, "MI300X" },
+        { "GA102GL [A40]", 0, "A40" },
+        { "NVIDIA RTX A4000", 16, NULL },
+        { "NVIDIA RTX PRO 6000 Blackwell Server Edition", 95.6, "RTX-PRO-6000" },
+        { "", 0, NULL },
+        { "Tesla V100-SXM2-32GB", 32, "V100-32GB" },
+    };
+    struct tri_devices *devices = NULL;
+    (void)state;
+    assert_int_equal(tri_devices_open(&devices, NULL), TRI_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tri_machine *m = NULL;
+        struct tri_fleet fleet = { 0 };
+        assert_int_equal(tri_machine_open(&m, NULL), TRI_OK);
+        struct tri_gpu *gpu = tri_machine_add_gpu(m);
+        snprintf(gpu->name, sizeof gpu->name, "%s", rows[i].printed);
+        gpu->memory_bytes = (uint64_t)(rows[i].gib * 1073741824.0);
+        tri_machine_join(m);
+        enum tri_status status = tri_fleet_from_machine(&fleet, devices, m, NULL, 1, NULL);
+        assert_int_equal(status, rows[i].is ? TRI_OK : TRI_ARG);
+        if (rows[i].is)
+            assert_string_equal(fleet.device.name, rows[i].is);
+        tri_fleet_fini(&fleet);
+        tri_machine_close(m);
+    }
+    tri_devices_close(devices);
+}
+
 /* ---- words ---------------------------------------------------------------------------------- */
 
 static void test_device_names(void **state)
@@ -311,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_monotone_ledgers),
         cmocka_unit_test(test_groups_follow_wires),
         cmocka_unit_test(test_machine_without_names),
+        cmocka_unit_test(test_names_in_captures),
         cmocka_unit_test(test_device_names),
         cmocka_unit_test(test_token_counts),
         cmocka_unit_test(test_goals),
