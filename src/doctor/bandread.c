@@ -82,8 +82,10 @@ static bool read_row(struct tri_doctor *d, struct tri__table *t, struct tri__spo
     for (size_t i = 1; i < n && i <= t->columns; i++) {
         double v = 0;
         const char *dot = memchr(w[i].at, '.', w[i].len);
-        /* the last number of a cut row may have lost digits: every number has two decimals */
-        bool whole = n - 1 == t->columns || i + 1 < n || !dot || w[i].at + w[i].len - dot == 3;
+        /* the last number of a line may have lost digits: all are printed with two decimals */
+        bool whole =
+            i + 1 < n || t->kind == TRI__CONNECTIVITY || (dot && w[i].at + w[i].len - dot == 3);
+        t->cut |= !whole && dot;
         if (tri_word_number(w[i], &v) && whole)
             t->cell[index * t->columns + i - 1] = v;
     }

@@ -258,7 +258,7 @@ size_t tri__doctor_read_coll(struct tri_doctor *d, struct tri__spot at)
         if (!got)
             return 0;
         struct tri__coll *c = current(d, at, false);
-        if (c && got > 0 && c->rows && r.size < c->size_bytes && !c->header)
+        if (c && got > 0 && c->rows && r.size < c->size_bytes)
             c = open_coll(d, at); /* sizes begin anew: a further test whose header was cut */
         if (c && got < 0)
             c->damaged = true;

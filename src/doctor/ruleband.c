@@ -85,15 +85,16 @@ static double gain(const struct tri__table *on, const struct tri__table *off)
 /* CAN and CANNOT lines. Returns 1 all can, 0 some, -1 none, 2 not said. */
 static int access_of(const struct tri__band *b, bool *mixed_only, size_t *said)
 {
-    size_t can = 0, cannot = 0, mixed = 0;
+    size_t can = 0, cannot = 0, mixed = 0, same = 0;
     for (size_t i = 0; i < b->devices; i++)
         for (size_t j = 0; j < b->devices; j++) {
             can += b->can[i][j] > 0;
             cannot += b->can[i][j] < 0;
-            mixed += b->can[i][j] < 0 && b->name[i][0] && b->name[j][0] &&
-                     strcmp(b->name[i], b->name[j]);
+            bool named = b->can[i][j] < 0 && b->name[i][0] && b->name[j][0];
+            mixed += named && strcmp(b->name[i], b->name[j]);
+            same += named && !strcmp(b->name[i], b->name[j]);
         }
-    *mixed_only = cannot && mixed == cannot;
+    *mixed_only = mixed && !same;
     *said = can + cannot;
     return !*said ? 2 : !cannot ? 1 : can ? 0 : -1;
 }

@@ -22,14 +22,19 @@ static struct reach measure(const struct tri_machine *m)
 {
     struct reach r = { .told = 0 };
     for (size_t g = 0; g < m->gpus; g++) {
+        bool unknown = false;
         for (size_t n = 0; n < m->nics; n++) {
             enum tri_path p = *tri_machine_gpu_nic(m, g, n);
+            unknown |= counts(m, n) && p == TRI_PATH_UNKNOWN;
             if (!counts(m, n) || p == TRI_PATH_UNKNOWN ||
                 (r.best[g] != TRI_PATH_UNKNOWN && p >= r.best[g]))
                 continue;
             r.best[g] = p;
             r.nearest[g] = n;
         }
+        /* with distances missing (its row was cut) only a near adapter is certain */
+        if (unknown && r.best[g] != TRI_PATH_PIX && r.best[g] != TRI_PATH_PXB)
+            r.best[g] = TRI_PATH_UNKNOWN;
         r.told += r.best[g] != TRI_PATH_UNKNOWN;
         r.near += r.best[g] == TRI_PATH_PIX || r.best[g] == TRI_PATH_PXB;
         r.middle += r.best[g] == TRI_PATH_PHB || r.best[g] == TRI_PATH_NODE;
@@ -84,7 +89,8 @@ void tri__doctor_rules_nic(struct tri_doctor *d, const struct tri_machine *m)
         return;
     struct reach r = measure(m);
     char list[160];
-    if (!r.told)
+    /* a cut description may have lost the very adapter that is missed */
+    if (!r.told || (m->described && tri_machine_is_cut(m)))
         return;
     if (r.far) {
         list_gpus(m, &r, true, list, sizeof list);

@@ -101,8 +101,8 @@ static void judge_links(struct tri_doctor *d, const struct tri_machine *m)
             continue;
         bad++;
         struct tri_finding *f = tri__doctor_find(
-            d, "nvlink_inactive", TRI_SEVERITY_FAIL, "GPU%zu has %d NVLinks up%s", i,
-            g->nvlinks_up > 0 ? g->nvlinks_up : 0,
+            d, "nvlink_inactive", g->nvlinks_down > 0 ? TRI_SEVERITY_FAIL : TRI_SEVERITY_WARN,
+            "GPU%zu has %d NVLinks up%s", i, g->nvlinks_up > 0 ? g->nvlinks_up : 0,
             g->nvlinks_down > 0 ? " and inactive ones" : ", fewer than the others");
         tri__doctor_cite_fact(d, f, m, g->link_source);
         tri__doctor_cost(d, f, g->nvlink_gbs * g->nvlinks_up,

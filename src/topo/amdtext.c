@@ -71,6 +71,15 @@ static size_t block(const struct tri_lines *lines, size_t at, size_t *gpus)
     return i - at;
 }
 
+bool tri__topo_may_be_amd(const struct tri_machine *m)
+{
+    bool other = m->gpus && m->gpu[0].vendor == TRI_VENDOR_NVIDIA;
+    for (size_t i = 0; i < m->gpus * m->gpus; i++)
+        other |= m->pair[i].source.file >= 0 && m->pair[i].path >= TRI_PATH_NVLINK &&
+                 m->pair[i].path != TRI_PATH_XGMI && m->pair[i].path != TRI_PATH_PCIE;
+    return !other;
+}
+
 static size_t read_block(struct tri__topo_text *t, size_t at)
 {
     size_t gpus = 0, taken = block(t->lines, at, &gpus);
@@ -78,6 +87,8 @@ static size_t read_block(struct tri__topo_text *t, size_t at)
     if (!taken)
         return 0;
     struct tri_machine *m = tri__topo_machine_for(t->set, gpus);
+    if (m && !tri__topo_may_be_amd(m))
+        m = tri__topo_machine_new(t->set);
     if (!m)
         return taken;
     while (m->gpus < gpus) {

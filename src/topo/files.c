@@ -54,11 +54,15 @@ static size_t read_banner(struct tri__topo_text *t, size_t at, const char *path,
     struct tri_buf buf;
     const char *other;
     size_t i = at + 1;
+    bool one_paragraph = tri_text_begins(path, "/sys/") || tri_text_begins(path, "/proc/cmdline");
     tri_buf_init(&buf, MAX_VALUE);
     for (; i < t->lines->count && !banner(t->lines->line[i].body, &other); i++) {
-        const char *text = t->lines->line[i].text;
-        if (!*text && i + 1 < t->lines->count && banner(t->lines->line[i + 1].body, &other))
+        const char *text = t->lines->line[i].body;
+        bool blank = !*text, last = i + 1 == t->lines->count;
+        if (blank && (last || banner(t->lines->line[i + 1].body, &other)))
             continue; /* the blank line that head puts between files */
+        if (*text == '#' || (blank && one_paragraph))
+            break; /* other text follows; only some files of /proc hold blank lines */
         if (i > at + 1)
             tri_buf_putc(&buf, '\n');
         tri_buf_puts(&buf, text);

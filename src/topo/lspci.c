@@ -242,9 +242,9 @@ static size_t read_block(struct tri__topo_text *t, size_t at, const char bdf[16]
         return 1;
     }
     p->source = tri__topo_line(m, t, at);
-    read_heading(p, t->lines->line[at].text + len);
+    read_heading(p, t->lines->line[at].body + len);
     for (; i < t->lines->count; i++) {
-        const char *text = t->lines->line[i].text;
+        const char *text = t->lines->line[i].body;
         bool inside = (*text == ' ' || *text == '\t') && text[strspn(text, " \t")];
         if (!inside && !is_detail(text))
             break;
@@ -302,12 +302,12 @@ static size_t read_report(struct tri__topo_text *t, size_t at)
 size_t tri__topo_read_lspci(struct tri__topo_text *t, size_t at)
 {
     char bdf[16];
-    const char *text = t->lines->line[at].text;
+    const char *text = t->lines->line[at].body;
     size_t len = heading(text, bdf);
     /* a bare bus id is a heading only when a detail follows, else it is any number with a dot */
     const char *rest = text + len + strspn(text + len, " \t");
     bool named = len && class_of(rest);
-    bool bare = len && at + 1 < t->lines->count && is_detail(t->lines->line[at + 1].text);
+    bool bare = len && at + 1 < t->lines->count && is_detail(t->lines->line[at + 1].body);
     if (named || bare)
         return read_block(t, at, bdf, len);
     if (is_detail(t->lines->line[at].body))

@@ -251,9 +251,12 @@ static void remark_gaps(struct tri_machine *m, struct tri__topo_text *t, const s
 /* rocm-smi closes its output with a line of its own. */
 static void remark_end(struct tri_machine *m, struct tri__topo_text *t, size_t at)
 {
-    for (size_t i = at; i < t->lines->count; i++)
+    for (size_t i = at; i < t->lines->count; i++) {
         if (tri_text_find(t->lines->line[i].body, "End of ROCm SMI Log"))
             return;
+        if (tri_text_find(t->lines->line[i].body, "ROCm System Management Interface"))
+            break; /* another output begins */
+    }
     tri_machine_remark(m, TRI_REMARK_CUT, tri__topo_line(m, t, at),
                        "the end of the rocm-smi output is missing");
 }
@@ -288,6 +291,8 @@ static struct tri_machine *owner(struct tri__topo_text *t, const struct tri__gri
                                  const struct place *p, enum meaning what)
 {
     struct tri_machine *m = tri__topo_machine_for(t->set, p->gpus);
+    if (m && (p->bus_names || (what != TOPO && what != P2P)) && m->gpus && !tri__topo_may_be_amd(m))
+        return tri__topo_machine_new(t->set);
     bool by_bus = m && p->bus_names && m->gpus && m->gpu[0].bdf[0];
     char bdf[16];
     if (by_bus && tri_bdf_normal(g->column[0].at, g->column[0].len, bdf) &&

@@ -262,6 +262,17 @@ static bool starts(const struct tri_lines *lines, size_t at)
     return false;
 }
 
+/* Column 0 holds only the head of the output and the GPUs' headings. */
+static bool is_outside(const char *text)
+{
+    static const char *const head[] = { "GPU ", "Timestamp", "Driver Version", "CUDA Version",
+                                        "Attached GPUs" };
+    for (size_t i = 0; i < sizeof head / sizeof head[0]; i++)
+        if (tri_text_begins(text, head[i]))
+            return false;
+    return *text != ' ' && *text != '\t';
+}
+
 size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
 {
     if (!starts(t->lines, at))
@@ -272,6 +283,9 @@ size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
         t->set->lost = true;
         return 1;
     }
+    const char *first = t->lines->line[at].body;
+    bool indented = *first == ' ' || *first == '\t' || tri_text_find(first, "NVSMI LOG") ||
+                    tri_text_begins(first, "GPU ");
     for (; i < t->lines->count; i++) {
         const char *text = t->lines->line[i].body, *value;
         char key[KEY_BYTES], bdf[16];
@@ -280,6 +294,8 @@ size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
                 break;
             continue;
         }
+        if (tri_text_find(text, "NCCL ") || (indented && i > at && is_outside(text)))
+            break; /* another output follows */
         if (gpu_heading(text, bdf)) {
             struct tri_gpu *g = new_gpu(&q, i);
             if (g)

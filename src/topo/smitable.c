@@ -136,6 +136,37 @@ static bool link_row(struct tri_gpu *g, const char *text, struct tri_source sour
     return true;
 }
 
+/* The number of a status line ("Link 3: 25 GB/s"), -1 for others, which may repeat it. */
+static long link_number(const char *text)
+{
+    text += strspn(text, " \t");
+    bool status = tri_text_find(text, "GB/s") || tri_text_find(text, "inactive");
+    return tri_text_begins(text, "Link ") && status ? strtol(text + 5, NULL, 10) : -1;
+}
+
+/* Links are printed without gaps, so a gap is lost text; and the last GPU may just be cut short. */
+static void judge_numbering(struct tri_machine *m, struct tri__topo_text *t, size_t at, size_t last,
+                            bool gap)
+{
+    int most = 0;
+    for (size_t i = 0; i < m->gpus; i++)
+        most = m->gpu[i].nvlinks_up > most ? m->gpu[i].nvlinks_up : most;
+    const struct tri_gpu *g = &m->gpu[last];
+    bool cut_short = g->nvlinks_up >= 0 && g->nvlinks_down <= 0 && g->nvlinks_up < most;
+    if (gap)
+        tri_machine_remark(m, TRI_REMARK_CUT, tri__topo_line(m, t, at),
+                           "the numbering of the NVLinks has gaps: lines are missing");
+    else if (cut_short)
+        tri_machine_remark(m, TRI_REMARK_CUT, tri__topo_line(m, t, at),
+                           "the NVLinks of the last GPU, %zu, are fewer: the list may be cut",
+                           last);
+    if (!gap && !cut_short)
+        return;
+    for (size_t i = 0; i < m->gpus; i++) /* counts are not to be trusted; "<inactive>" still is */
+        if (gap || i == last)
+            m->gpu[i].nvlinks_up = m->gpu[i].nvlinks_down > 0 ? m->gpu[i].nvlinks_up : -1;
+}
+
 /* A line that may stand inside the list without ending it. */
 static bool belongs(const char *text)
 {
@@ -163,11 +194,15 @@ size_t tri__topo_read_nvlink(struct tri__topo_text *t, size_t at)
     if (!m || m->gpus < (size_t)gpus)
         return end - at;
     char seen[TRI_MAX_GPUS] = { 0 };
-    for (size_t i = at, now = 0; i < end; i++) {
+    long next = 0;
+    bool gap = false;
+    size_t now = 0;
+    for (size_t i = at; i < end; i++) {
         int index = list_row(l->line[i].body, name);
         if (index >= 0) {
             now = (size_t)index;
             seen[now] = 1;
+            next = 0;
             memcpy(m->gpu[now].name, name, sizeof name);
             m->gpu[now].vendor = TRI_VENDOR_NVIDIA;
             bool status = i + 1 < end && (tri_text_find(l->line[i + 1].body, "GB/s") ||
@@ -175,9 +210,13 @@ size_t tri__topo_read_nvlink(struct tri__topo_text *t, size_t at)
             if (status) /* printed again: counts start anew */
                 m->gpu[now].nvlinks_up = m->gpu[now].nvlinks_down = -1;
         } else {
+            long number = link_number(l->line[i].body);
+            gap |= number >= 0 && number != next;
+            next = number >= 0 ? number + 1 : next;
             link_row(&m->gpu[now], l->line[i].body, tri__topo_line(m, t, i));
         }
     }
+    judge_numbering(m, t, at, now, gap);
     for (int i = 0; i < gpus; i++)
         if (!seen[i]) {
             tri_machine_remark(m, TRI_REMARK_CUT, tri__topo_line(m, t, at), "GPU %d is missing", i);

@@ -44,6 +44,8 @@ struct tri__topo_text {
 struct tri_machine *tri__topo_machine_for(struct tri_machines *set, size_t gpus);
 /* A new machine at the end of the set; NULL and set->lost when there is no room. */
 struct tri_machine *tri__topo_machine_new(struct tri_machines *set);
+/* False when something has shown that the GPUs are no AMD GPUs. */
+bool tri__topo_may_be_amd(const struct tri_machine *m);
 /* The source of line `at` of the text for machine m. */
 struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_text *t, size_t at);
 
