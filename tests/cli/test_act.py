@@ -21,14 +21,18 @@ def logits(*options, isa=None):
     env.pop("TRIREME_ISA", None)
     if isa:
         env["TRIREME_ISA"] = isa
-    with tempfile.NamedTemporaryFile(suffix=".f32") as out:
-        run = subprocess.run([TRIREME, "logits", NANO, "--tokens", TOKENS, "--out", out.name, *options],
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "logits.f32")
+        run = subprocess.run([TRIREME, "logits", NANO, "--tokens", TOKENS, "--out", out, *options],
                              capture_output=True, text=True, env=env, timeout=120)
         if run.returncode:
             raise AssertionError(run.stderr)
-        values = array.array("f", out.read())
+        with open(out, "rb") as f:
+            values = array.array("f", f.read())
     rows = TOKENS.count(",") + 1
     width = len(values) // rows
+    if width == 0:
+        raise AssertionError("no logits were written")
     return [values[i * width:(i + 1) * width] for i in range(rows)]
 
 
