@@ -176,7 +176,10 @@ class Chat(Unlucky):
 
     def test_the_terminal_comes_back(self):
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            main, side = pty.openpty()
+            try:
+                main, side = pty.openpty()
+            except OSError as why:  # a container without /dev/pts
+                self.skipTest(f"no pseudo-terminal here: {why}")
             before = termios.tcgetattr(side)
             p = subprocess.Popen([TRIREME, "run", self.model], stdin=side, stdout=side, stderr=side)
             seen = b""
