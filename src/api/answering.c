@@ -13,24 +13,26 @@ static const double first_silence_s = 1, later_silence_s = 8;
 /* --- making and unmaking --------------------------------------------------------------------- */
 
 struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_request *request,
-                                        const struct tri__format *format, const char *id_prefix)
+                                        const struct tri__endpoint *endpoint)
 {
     struct tri__exchange *x = tri_calloc(1, sizeof *x);
     char hex[25];
     if (!x) {
         struct tri__fault fault = { 0 };
         tri__fault_is(&fault, 503, "no_memory", "no memory for this request now");
-        tri__fault_reply(request, &fault, format->anthropic);
+        tri__fault_reply(request, &fault, endpoint->format->anthropic);
         return NULL;
     }
     x->api = api;
     x->request = request;
-    x->format = format;
+    x->endpoint = endpoint;
+    x->format = endpoint->format;
+    x->text = tri_http_take_body(request);
     x->begin_s = x->last_write_s = tri__api_now_s();
     x->created = (int64_t)time(NULL);
     tri_buf_init(&x->out, TRI__API_MAX_OUT_BYTES);
     tri__random_hex(hex, 24);
-    snprintf(x->id, sizeof x->id, "%s%s", id_prefix, hex);
+    snprintf(x->id, sizeof x->id, "%s%s", endpoint->id_prefix, hex);
     return x;
 }
 
@@ -65,6 +67,7 @@ void tri__exchange_free(struct tri__exchange *x)
     tri_ids_fini(&x->ids);
     tri__params_fini(&x->p);
     tri_buf_fini(&x->out);
+    tri_buf_fini(&x->text);
     json_decref(x->body);
     tri_free(x);
 }
@@ -484,7 +487,7 @@ static bool open_choice(struct tri__exchange *x, struct tri__choice *c, struct t
     return tri_parser_open(&c->parser, x->api->options.tok, &o, err) == TRI_OK;
 }
 
-static bool check_room(struct tri__exchange *x, struct tri__fault *fault)
+bool tri__exchange_has_room(const struct tri__exchange *x, struct tri__fault *fault)
 {
     int64_t n = (int64_t)x->ids.count_tokens;
     int64_t room = tri_sched_context_tokens(x->api->options.sched);
@@ -493,7 +496,7 @@ static bool check_room(struct tri__exchange *x, struct tri__fault *fault)
     tri__fault_is(fault, 400, "context_length_exceeded",
                   "the prompt has %lld tokens and leaves no room in the context of %lld",
                   (long long)n, (long long)room);
-    snprintf(fault->param, sizeof fault->param, "messages");
+    snprintf(fault->param, sizeof fault->param, "%s", x->prompt ? "messages" : "prompt");
     fault->n_prompt_tokens = n;
     fault->n_ctx = room;
     return false;
@@ -527,9 +530,7 @@ void tri__exchange_start(struct tri__exchange *x)
     const struct tri_http_watch watch = { on_gone, on_drained, x };
     struct tri__fault fault = { 0 };
     struct tri_error err = { 0 };
-    bool ok = check_room(x, &fault);
-    if (ok && x->api->draining)
-        ok = tri__fault_is(&fault, 503, "draining", "the server is closing");
+    bool ok = true;
     x->prompt_tokens = (int64_t)x->ids.count_tokens;
     if (ok) {
         x->choice = tri_calloc((size_t)x->p.n, sizeof *x->choice);
@@ -563,4 +564,12 @@ void tri__exchange_start(struct tri__exchange *x)
         tri__exchange_flush(x);
     }
     pump(x);
+}
+
+void tri__serve(struct tri_api *api, struct tri_http_request *q,
+                const struct tri__endpoint *endpoint)
+{
+    struct tri__exchange *x = tri__exchange_new(api, q, endpoint);
+    if (x)
+        tri__prepare(x);
 }

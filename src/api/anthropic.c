@@ -228,43 +228,26 @@ static const struct tri__format format = { .begin = begin,
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-static bool prepare(struct tri__exchange *x, const json_t *body, struct tri__fault *fault)
+static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
     struct tri_buf chat;
     tri_buf_init(&chat, TRI_CHAT_MAX_BYTES);
-    bool ok = tri__messages_to_chat(&chat, body, fault) &&
+    bool ok = tri__params_read(&x->p, x->api, TRI__MESSAGES, x->body, fault) &&
+              tri__messages_to_chat(&chat, x->body, fault) &&
               tri__exchange_render(x, chat.data, chat.len_bytes, fault);
     tri_buf_fini(&chat);
     return ok;
 }
 
-void tri__serve_messages(struct tri_api *api, struct tri_http_request *q, json_t *body)
+const struct tri__endpoint tri__messages = { "msg_", &format, prepare, false };
+
+static bool count(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri__exchange *x = tri__exchange_new(api, q, &format, "msg_");
-    struct tri__fault fault = { 0 };
-    if (!x)
-        return;
-    x->body = json_incref(body);
-    if (!tri__params_read(&x->p, api, TRI__MESSAGES, body, &fault) || !prepare(x, body, &fault))
-        tri__exchange_refuse(x, &fault);
-    else
-        tri__exchange_start(x);
+    json_object_set_new(x->body, "max_tokens", json_integer(1)); /* not asked for here */
+    if (!prepare(x, fault))
+        return false;
+    tri_buf_printf(&x->out, "{\"input_tokens\":%zu}\n", x->ids.count_tokens);
+    return true;
 }
 
-void tri__serve_count_tokens(struct tri_api *api, struct tri_http_request *q, json_t *body)
-{
-    struct tri__exchange *x = tri__exchange_new(api, q, &format, "msg_");
-    struct tri__fault fault = { 0 };
-    char text_out[64];
-    if (!x)
-        return;
-    json_object_set_new(body, "max_tokens", json_integer(1)); /* not asked for here */
-    x->body = json_incref(body);
-    if (!tri__params_read(&x->p, api, TRI__MESSAGES, body, &fault) || !prepare(x, body, &fault)) {
-        tri__exchange_refuse(x, &fault);
-        return;
-    }
-    int n = snprintf(text_out, sizeof text_out, "{\"input_tokens\":%zu}\n", x->ids.count_tokens);
-    tri__exchange_free(x);
-    tri_http_reply(q, 200, "application/json", text_out, (size_t)n);
-}
+const struct tri__endpoint tri__count_tokens = { "msg_", &format, count, true };

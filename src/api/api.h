@@ -18,6 +18,33 @@
 #include "sched/sched.h"
 #include "text/text.h"
 
+/*
+ * Limits of one request (serving.md 4.2): name, default, least and most that --limit takes, what it
+ * counts. Beyond one of them: 400 that names the field (preparing_bytes: 503), and one more in
+ * trireme_limit_hits_total{limit="<name>"}.
+ */
+#define TRI_API_LIMIT_TABLE(X)                                                                     \
+    X(json_depth, 128, 1, 128, "levels of JSON")                                                   \
+    X(json_values, 4 << 20, 16, 1 << 28, "JSON values")                                            \
+    X(messages, TRI_CHAT_MAX_MESSAGES, 1, TRI_CHAT_MAX_MESSAGES, "messages")                       \
+    X(tools, TRI_CHAT_MAX_TOOLS, 0, TRI_CHAT_MAX_TOOLS, "tools")                                   \
+    X(tools_bytes, 8 << 20, 0, TRI_CHAT_MAX_BYTES, "bytes of tools")                               \
+    X(stop, TRI_STOP_MAX_STRINGS, 0, TRI_STOP_MAX_STRINGS, "stop strings")                         \
+    X(stop_bytes, TRI_STOP_MAX_BYTES, 1, TRI_STOP_MAX_BYTES, "bytes in one")                       \
+    X(stop_token_ids, 100, 0, 120, "stop ids")                                                     \
+    X(n, TRI_API_MAX_CHOICES, 1, TRI_API_MAX_CHOICES, "choices")                                   \
+    X(top_logprobs, TRI_API_MAX_TOP_LOGPROBS, 0, TRI_API_MAX_TOP_LOGPROBS, "alternatives")         \
+    X(logit_bias, TRI_ENGINE_MAX_BIAS, 0, TRI_ENGINE_MAX_BIAS, "biases")                           \
+    X(schema_bytes, 1 << 20, 0, TRI_CHAT_MAX_BYTES, "bytes of schema")                             \
+    X(preparing_bytes, 256 << 20, 1 << 16, INT64_MAX, "bytes of long bodies being read")
+
+enum tri_api_limit {
+#define TRI_LIMIT_NAME(name, usual, least, most, help) TRI_API_LIMIT_##name,
+    TRI_API_LIMIT_TABLE(TRI_LIMIT_NAME)
+#undef TRI_LIMIT_NAME
+        TRI_API_LIMITS
+};
+
 enum {
     TRI_API_MAX_CHOICES = 8,       /* n */
     TRI_API_MAX_TOP_LOGPROBS = 20, /* chat; completions: 5 */
@@ -29,6 +56,15 @@ enum {
 };
 
 struct tri_api;
+
+struct tri_api_limits {
+    int64_t most[TRI_API_LIMITS];
+};
+struct tri_api_limits tri_api_limits_default(void);
+/* False: there is no such limit, or it cannot be that. */
+bool tri_api_limit_set(struct tri_api_limits *limits, const char *name, size_t name_bytes,
+                       int64_t value);
+const char *tri_api_limit_name(enum tri_api_limit limit);
 
 struct tri_api_options {
     const struct tri_tokenizer *tok;
@@ -44,7 +80,7 @@ struct tri_api_options {
     size_t n_hosts;
     const char *const *origins; /* CORS; none: off */
     size_t n_origins;
-    double load_s;
+    struct tri_api_limits limits;
     int64_t stop_ids[4]; /* ids that end a message */
     size_t n_stop_ids;
     struct tri_notes log; /* one line a request; never prompts or keys */
@@ -58,7 +94,9 @@ TRI_MUST_CHECK enum tri_status tri_api_attach(struct tri_api *api, struct tri_ht
 /* Cancels what runs. Before tri_http_close and tri_sched_close, the loop not running. */
 void tri_api_close(struct tri_api *api);
 
-/* For tri_http_options; `arg` is the api. */
+/* For tri_http_options; `arg` is the api. `admit` decides by the head alone: Host, Origin, key,
+ * path, method, and whether the server is closing. */
+bool tri_api_admit(void *arg, struct tri_http_request *request);
 void tri_api_handle(void *arg, struct tri_http_request *request);
 void tri_api_answered(void *arg, const struct tri_http_request *request, int status, double s);
 void tri_api_refused(void *arg, const char *limit);

@@ -100,12 +100,29 @@ struct tri__format {
     bool anthropic;
 };
 
+/* A path that takes a body. */
+struct tri__endpoint {
+    const char *id_prefix;
+    const struct tri__format *format;
+    /*
+     * From x->body (and x->text, as it was sent) to x->p, x->prompt and x->ids; or, if it
+     * `answers`, to the whole answer in x->out. Runs on any thread: it may touch x, and of the api
+     * only what never changes or has its own lock.
+     */
+    bool (*prepare)(struct tri__exchange *x, struct tri__fault *fault);
+    bool answers;
+};
+
 struct tri__exchange {
     struct tri_api *api;
+    const struct tri__endpoint *endpoint;
+    struct tri__exchange *work_next; /* in the preparer's lists */
+    struct tri_buf text;             /* the body as sent, until it is prepared */
+    struct tri__fault fault;         /* of preparing */
     struct tri__exchange *next, *prev;
     struct tri_http_request *request; /* NULL: the client is gone, or it is answered */
     const struct tri__format *format;
-    json_t *body;
+    json_t *body; /* without what the prompt was made of, once it is prepared */
     struct tri__params p;
     struct tri_prompt *prompt;
     struct tri_ids ids;
@@ -122,11 +139,13 @@ struct tri__exchange {
 
 /* Starts the jobs of an exchange whose params, ids and prompt are filled; takes it over. */
 void tri__exchange_start(struct tri__exchange *x);
-/* A new one for `request`, not yet listed. NULL: answered with a fault. */
+/* A new one for `request`, whose body it takes, not yet listed. NULL: answered with a fault. */
 struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_request *request,
-                                        const struct tri__format *format, const char *id_prefix);
+                                        const struct tri__endpoint *endpoint);
 void tri__exchange_free(struct tri__exchange *x);
 void tri__exchange_refuse(struct tri__exchange *x, const struct tri__fault *fault);
+/* A 400 if the prompt leaves no room in the context. */
+bool tri__exchange_has_room(const struct tri__exchange *x, struct tri__fault *fault);
 /* Sends x->out and empties it. */
 void tri__exchange_flush(struct tri__exchange *x);
 void tri__exchange_tick(struct tri_api *api);
@@ -147,22 +166,48 @@ double tri__api_now_s(void);
 
 /* --- endpoints ------------------------------------------------------------------------------- */
 
-void tri__serve_chat(struct tri_api *api, struct tri_http_request *q, json_t *body);
-void tri__serve_completions(struct tri_api *api, struct tri_http_request *q, json_t *body);
-void tri__serve_messages(struct tri_api *api, struct tri_http_request *q, json_t *body);
-void tri__serve_count_tokens(struct tri_api *api, struct tri_http_request *q, json_t *body);
-void tri__serve_responses(struct tri_api *api, struct tri_http_request *q, json_t *body);
-void tri__serve_tokenize(struct tri_api *api, struct tri_http_request *q, json_t *body);
-void tri__serve_detokenize(struct tri_api *api, struct tri_http_request *q, json_t *body);
+extern const struct tri__endpoint tri__chat, tri__completions, tri__messages, tri__count_tokens,
+    tri__responses, tri__tokenize, tri__detokenize;
+/* Reads the request and begins to answer it. */
+void tri__serve(struct tri_api *api, struct tri_http_request *q,
+                const struct tri__endpoint *endpoint);
 /* A file of the web page; false: the path is none. */
+bool tri__page_has(const struct tri_http_head *head);
 bool tri__serve_page(struct tri_http_request *q);
 /* Anthropic's and Responses' requests as the chat request that the renderer reads. */
 bool tri__messages_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
 bool tri__responses_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
 
+/* --- limits ---------------------------------------------------------------------------------- */
+
+/* False: beyond it, and counted. */
+bool tri__limits_check(const struct tri_api *api, enum tri_api_limit limit, int64_t value);
+/* The same, with a 400 that names `param`. */
+bool tri__limits_field(const struct tri_api *api, enum tri_api_limit limit, int64_t value,
+                       const char *param, struct tri__fault *fault);
+bool tri__limits_check_json(const struct tri_api *api, const char *text, size_t bytes,
+                            struct tri__fault *fault);
+bool tri__limits_check_body(const struct tri_api *api, const json_t *body,
+                            struct tri__fault *fault);
+
+/* --- preparing -------------------------------------------------------------------------------- */
+
+/*
+ * Reading a body, rendering and encoding it may take seconds for a long prompt. Small bodies are
+ * prepared at once, large ones on a thread of their own, one at a time, so that other connections
+ * do not wait. The exchange is started, answered or refused on the loop's thread in any case.
+ */
+struct tri__preparer;
+enum tri_status tri__preparer_open(struct tri__preparer **out, struct tri_api *api,
+                                   struct tri_error *err);
+void tri__preparer_close(struct tri__preparer *p); /* what waits is freed, unanswered */
+void tri__prepare(struct tri__exchange *x);
+void tri__preparer_tick(struct tri__preparer *p); /* makes up for a lost wake-up */
+int64_t tri__preparer_waiting(struct tri__preparer *p);
+
 /* --- replies as they were sampled ------------------------------------------------------------- */
 
-struct tri__turns;
+struct tri__turns;                        /* any thread */
 struct tri__turns *tri__turns_open(void); /* NULL: no memory */
 void tri__turns_close(struct tri__turns *turns);
 /* Appends the ids of x->prompt, remembered replies as they were sampled. */
@@ -197,6 +242,7 @@ struct tri_api {
     struct tri_chat_ids chat;
     bool speaks_chat, draining;
     struct tri__keys *keys;
+    struct tri__preparer *preparer;
     struct tri__turns *turns;
     struct tri__gauges *gauges;
     struct tri__exchange *first;

@@ -265,16 +265,10 @@ static bool check_fields(const struct tri__params *p, struct tri__fault *fault)
     return true;
 }
 
-void tri__serve_completions(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri__exchange *x = tri__exchange_new(api, q, &format, "cmpl-");
-    struct tri__fault fault = { 0 };
-    if (!x)
-        return;
-    x->body = json_incref(body);
-    if (!tri__params_read(&x->p, api, TRI__COMPLETIONS, body, &fault) ||
-        !check_fields(&x->p, &fault) || !read_prompt(x, json_object_get(body, "prompt"), &fault))
-        tri__exchange_refuse(x, &fault);
-    else
-        tri__exchange_start(x);
+    return tri__params_read(&x->p, x->api, TRI__COMPLETIONS, x->body, fault) &&
+           check_fields(&x->p, fault) && read_prompt(x, json_object_get(x->body, "prompt"), fault);
 }
+
+const struct tri__endpoint tri__completions = { "cmpl-", &format, prepare, false };

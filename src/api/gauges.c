@@ -56,13 +56,6 @@ static const double token_counts[] = { 1,     2,      5,      10,     20,     50
     X(HTTP_3XX, "http_requests_total", "", ",status=\"3xx\"")                                      \
     X(HTTP_4XX, "http_requests_total", "", ",status=\"4xx\"")                                      \
     X(HTTP_5XX, "http_requests_total", "", ",status=\"5xx\"")                                      \
-    X(LIMIT_BODY, "trireme_limit_hits_total", "Limits hit, by name.", ",limit=\"body_bytes\"")     \
-    X(LIMIT_HEAD, "trireme_limit_hits_total", "", ",limit=\"head_bytes\"")                         \
-    X(LIMIT_HEAD_TIME, "trireme_limit_hits_total", "", ",limit=\"head_time\"")                     \
-    X(LIMIT_RATE, "trireme_limit_hits_total", "", ",limit=\"body_rate\"")                          \
-    X(LIMIT_STALL, "trireme_limit_hits_total", "", ",limit=\"write_stall\"")                       \
-    X(LIMIT_CONNECTIONS, "trireme_limit_hits_total", "", ",limit=\"connections\"")                 \
-    X(LIMIT_PEER, "trireme_limit_hits_total", "", ",limit=\"connections_per_peer\"")               \
     X(CHECKPOINTS_TAKEN, "trireme_checkpoints_taken_total", "States kept for reuse.", "")          \
     X(CHECKPOINTS_EVICTED, "trireme_checkpoints_evicted_total", "States dropped for room.", "")    \
     X(STEPS, "trireme_steps_total", "Forward passes.", "")                                         \
@@ -81,6 +74,25 @@ static const double token_counts[] = { 1,     2,      5,      10,     20,     50
     X(RSS, "process_resident_memory_bytes", "Resident memory.", NULL)                              \
     X(FDS, "process_open_fds", "Open file descriptors.", NULL)                                     \
     X(START, "process_start_time_seconds", "Start, in seconds of the epoch.", NULL)
+
+/* What the HTTP room tells; after them come the limits of the api. */
+static const char *const http_limits[] = { "body_bytes",  "bodies_bytes",        "line_bytes",
+                                           "head_bytes",  "head_fields",         "head_time",
+                                           "body_rate",   "write_stall",         "output_bytes",
+                                           "connections", "connections_per_peer" };
+
+enum {
+    N_HTTP_LIMITS = sizeof http_limits / sizeof http_limits[0],
+    LIMIT_QUEUE = N_HTTP_LIMITS + TRI_API_LIMITS, /* the scheduler's */
+    N_LIMITS
+};
+
+static const char *limit_name(size_t i)
+{
+    if (i < N_HTTP_LIMITS)
+        return http_limits[i];
+    return i == LIMIT_QUEUE ? "queue" : tri_api_limit_name((enum tri_api_limit)(i - N_HTTP_LIMITS));
+}
 
 enum histogram {
 #define H(name, a, b, c) HISTOGRAM_##name,
@@ -104,7 +116,7 @@ enum gauge {
 struct tri__gauges {
     struct tri_metrics *metrics;
     struct tri_metric *histogram[N_HISTOGRAMS], *counter[N_COUNTERS], *gauge[N_GAUGES];
-    struct tri_metric *account[TRI_MEM_ACCOUNTS];
+    struct tri_metric *account[TRI_MEM_ACCOUNTS], *limit[N_LIMITS];
     char base[TRI_API_MAX_MODEL_NAME_BYTES * 2 + 64];
 };
 
@@ -143,6 +155,15 @@ static void add_all(struct tri__gauges *g)
         more);
     GAUGES(G)
 #undef G
+    for (size_t i = 0; i < N_LIMITS; i++) {
+        char more[64];
+        snprintf(more, sizeof more, ",limit=\"%s\"", limit_name(i));
+        g->limit[i] = add(g,
+                          (struct tri_metric_spec){ .kind = TRI_METRIC_COUNTER,
+                                                    .name = "trireme_limit_hits_total",
+                                                    .help = "Limits hit, by name." },
+                          more);
+    }
     for (int i = 0; i < TRI_MEM_ACCOUNTS; i++) {
         char more[64];
         snprintf(more, sizeof more, ",account=\"%s\"", tri_account_name((enum tri_account)i));
@@ -230,6 +251,8 @@ void tri__gauges_rejected(struct tri__gauges *g, const char *reason)
                          : !strcmp(reason, "draining")                ? COUNTER_REJECTED_DRAIN
                                                                       : COUNTER_REJECTED_OTHER;
     tri_metric_add(g->counter[which], 1);
+    if (which == COUNTER_REJECTED_QUEUE)
+        tri__gauges_limit(g, "queue");
 }
 
 void tri__gauges_http(struct tri__gauges *g, int status, double s)
@@ -242,12 +265,9 @@ void tri__gauges_http(struct tri__gauges *g, int status, double s)
 
 void tri__gauges_limit(struct tri__gauges *g, const char *limit)
 {
-    static const char *const names[] = { "body_bytes",          "head_bytes",  "head_time",
-                                         "body_rate",           "write_stall", "connections",
-                                         "connections_per_peer" };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(limit, names[i]))
-            tri_metric_add(g->counter[COUNTER_LIMIT_BODY + i], 1);
+    for (size_t i = 0; i < N_LIMITS; i++)
+        if (!strcmp(limit, limit_name(i)))
+            tri_metric_add(g->limit[i], 1);
 }
 
 /* --- what is ---------------------------------------------------------------------------------- */

@@ -266,18 +266,11 @@ static bool check_parts(const json_t *body, struct tri__fault *fault)
     return true;
 }
 
-void tri__serve_chat(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri__exchange *x = tri__exchange_new(api, q, &format, "chatcmpl-");
-    struct tri__fault fault = { 0 };
-    size_t bytes = 0;
-    const char *text_of_body = tri_http_body(q, &bytes);
-    if (!x)
-        return;
-    x->body = json_incref(body);
-    if (!tri__params_read(&x->p, api, TRI__CHAT, body, &fault) || !check_parts(body, &fault) ||
-        !tri__exchange_render(x, text_of_body, bytes, &fault))
-        tri__exchange_refuse(x, &fault);
-    else
-        tri__exchange_start(x);
+    return tri__params_read(&x->p, x->api, TRI__CHAT, x->body, fault) &&
+           check_parts(x->body, fault) &&
+           tri__exchange_render(x, x->text.data, x->text.len_bytes, fault);
 }
+
+const struct tri__endpoint tri__chat = { "chatcmpl-", &format, prepare, false };

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 #include <time.h>
-#include "base/json.h"
 
 static bool text_is(struct tri_http_text t, const char *want)
 {
@@ -19,11 +18,10 @@ static void reply_text(struct tri_http_request *q, const char *type, const struc
 
 /* --- small endpoints ------------------------------------------------------------------------- */
 
-static void serve_health(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static void serve_health(struct tri_api *api, struct tri_http_request *q)
 {
     static const char fine[] = "{\"status\":\"ok\"}\n";
     struct tri__fault fault = { 0 };
-    (void)body;
     if (!api->draining) {
         tri_http_reply(q, 200, "application/json", fine, sizeof fine - 1);
         return;
@@ -32,11 +30,10 @@ static void serve_health(struct tri_api *api, struct tri_http_request *q, json_t
     tri__fault_reply(q, &fault, false);
 }
 
-static void serve_version(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static void serve_version(struct tri_api *api, struct tri_http_request *q)
 {
     static const char text[] = "{\"version\":\"" TRI_VERSION "\"}\n";
     (void)api;
-    (void)body;
     tri_http_reply(q, 200, "application/json", text, sizeof text - 1);
 }
 
@@ -50,10 +47,9 @@ static void put_model(struct tri_buf *out, const struct tri_api *api)
                    (long long)tri_sched_context_tokens(api->options.sched));
 }
 
-static void serve_models(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static void serve_models(struct tri_api *api, struct tri_http_request *q)
 {
     struct tri_buf out;
-    (void)body;
     tri_buf_init(&out, 4096);
     tri_buf_puts(&out, "{\"object\":\"list\",\"data\":[");
     put_model(&out, api);
@@ -82,10 +78,9 @@ static void serve_one_model(struct tri_api *api, struct tri_http_request *q)
     tri_buf_fini(&out);
 }
 
-static void serve_metrics(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static void serve_metrics(struct tri_api *api, struct tri_http_request *q)
 {
     struct tri_buf out;
-    (void)body;
     tri_buf_init(&out, 1 << 20);
     tri__gauges_write(api->gauges, api, &out);
     reply_text(q, "text/plain; version=0.0.4; charset=utf-8", &out);
@@ -95,39 +90,50 @@ static void serve_metrics(struct tri_api *api, struct tri_http_request *q, json_
 /* --- routes ---------------------------------------------------------------------------------- */
 
 struct route {
-    const char *method, *path;
-    void (*serve)(struct tri_api *api, struct tri_http_request *q, json_t *body);
+    const char *path;
     bool open; /* without a key */
-    bool anthropic;
+    void (*get)(struct tri_api *api, struct tri_http_request *q);
+    const struct tri__endpoint *post; /* one of the two */
 };
 
 static const struct route routes[] = {
-    { "GET", "/health", serve_health, true, false },
-    { "GET", "/v1/health", serve_health, true, false },
-    { "GET", "/ping", serve_health, true, false },
-    { "GET", "/version", serve_version, true, false },
-    { "GET", "/metrics", serve_metrics, false, false },
-    { "GET", "/v1/models", serve_models, false, false },
-    { "POST", "/v1/chat/completions", tri__serve_chat, false, false },
-    { "POST", "/v1/completions", tri__serve_completions, false, false },
-    { "POST", "/v1/messages", tri__serve_messages, false, true },
-    { "POST", "/v1/messages/count_tokens", tri__serve_count_tokens, false, true },
-    { "POST", "/v1/responses", tri__serve_responses, false, false },
-    { "POST", "/tokenize", tri__serve_tokenize, false, false },
-    { "POST", "/detokenize", tri__serve_detokenize, false, false },
+    { "/health", true, serve_health, NULL },
+    { "/v1/health", true, serve_health, NULL },
+    { "/ping", true, serve_health, NULL },
+    { "/version", true, serve_version, NULL },
+    { "/metrics", false, serve_metrics, NULL },
+    { "/v1/models", false, serve_models, NULL },
+    { "/v1/chat/completions", false, NULL, &tri__chat },
+    { "/v1/completions", false, NULL, &tri__completions },
+    { "/v1/messages", false, NULL, &tri__messages },
+    { "/v1/messages/count_tokens", false, NULL, &tri__count_tokens },
+    { "/v1/responses", false, NULL, &tri__responses },
+    { "/tokenize", false, NULL, &tri__tokenize },
+    { "/detokenize", false, NULL, &tri__detokenize },
 };
+static const struct route one_model = { "/v1/models/NAME", false, serve_one_model, NULL };
+
+static bool is_get(const struct tri_http_head *h)
+{
+    return text_is(h->method, "GET") || text_is(h->method, "HEAD");
+}
 
 /* The route, or NULL with the fault: no such path, or another method. */
 static const struct route *find_route(const struct tri_http_head *h, struct tri__fault *fault,
                                       const char **allow)
 {
-    bool head = text_is(h->method, "HEAD");
+    static const char models[] = "/v1/models/";
+    if (h->path.bytes > sizeof models - 1 && !memcmp(h->path.at, models, sizeof models - 1)) {
+        if (is_get(h))
+            return &one_model;
+        *allow = "GET";
+    }
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (!text_is(h->path, routes[i].path))
             continue;
-        if (text_is(h->method, routes[i].method) || (head && !strcmp(routes[i].method, "GET")))
+        if (routes[i].post ? text_is(h->method, "POST") : is_get(h))
             return &routes[i];
-        *allow = routes[i].method;
+        *allow = routes[i].post ? "POST" : "GET";
     }
     if (*allow)
         tri__fault_is(fault, 405, "method_not_allowed", "this path is for %s", *allow);
@@ -225,42 +231,67 @@ static void preflight(struct tri_http_request *q)
 
 /* --- dispatch -------------------------------------------------------------------------------- */
 
-static json_t *read_body(struct tri_http_request *q, struct tri__fault *fault)
+static bool check_type(const struct tri_http_head *h, struct tri__fault *fault)
 {
-    struct tri_http_text type = tri_http_head_field(tri_http_head(q), "Content-Type");
-    struct tri_error err = { 0 };
-    size_t bytes = 0;
-    json_t *json = NULL;
-    const char *body = tri_http_body(q, &bytes);
-    if (type.at && type.bytes >= 10 && !strncasecmp(type.at, "multipart/", 10)) {
-        tri__fault_is(fault, 415, "unsupported_media_type", "the body must be JSON");
-        return NULL;
-    }
-    if (tri_json_parse(&json, "body", body, bytes, bytes + 1, &err) != TRI_OK) {
-        tri__fault_bad(fault, NULL, "%s", err.text);
-        return NULL;
-    }
-    if (!json_is_object(json)) {
-        json_decref(json);
-        tri__fault_bad(fault, NULL, "the body must be a JSON object");
-        return NULL;
-    }
-    return json;
+    struct tri_http_text type = tri_http_head_field(h, "Content-Type");
+    return !type.at || type.bytes < 10 || strncasecmp(type.at, "multipart/", 10) != 0 ||
+           tri__fault_is(fault, 415, "unsupported_media_type", "the body must be JSON");
 }
 
-static void dispatch(struct tri_api *api, struct tri_http_request *q, const struct route *route)
+/* All that can be said by the head alone. */
+static bool may_come(struct tri_api *api, struct tri_http_request *q, const struct route **route,
+                     struct tri__fault *fault, const char **allow)
 {
-    struct tri__fault fault = { 0 };
-    json_t *body = NULL;
-    if (!strcmp(route->method, "POST")) {
-        body = read_body(q, &fault);
-        if (!body) {
-            tri__fault_reply(q, &fault, route->anthropic);
-            return;
+    const struct tri_http_head *h = tri_http_head(q);
+    if (!check_host(api, h, fault) || !check_origin(api, q, h, fault))
+        return false;
+    *route = find_route(h, fault, allow);
+    if (!*route || !(*route)->open) {
+        struct tri__fault key_fault = { 0 };
+        if (!check_key(api, h, &key_fault)) { /* before anything about paths is told */
+            *fault = key_fault;
+            return false;
         }
     }
-    route->serve(api, q, body);
-    json_decref(body);
+    if (!*route)
+        return false;
+    if (!(*route)->post)
+        return true;
+    if (!check_type(h, fault))
+        return false;
+    if (!api->draining || (*route)->post->answers)
+        return true;
+    tri__gauges_rejected(api->gauges, "draining");
+    return tri__fault_is(fault, 503, "draining", "the server is closing");
+}
+
+static bool is_preflight(const struct tri_api *api, const struct tri_http_head *h)
+{
+    return api->options.n_origins && text_is(h->method, "OPTIONS") &&
+           tri_http_head_field(h, "Origin").at;
+}
+
+bool tri_api_admit(void *arg, struct tri_http_request *request)
+{
+    struct tri_api *api = arg;
+    const struct tri_http_head *h = tri_http_head(request);
+    struct tri__fault fault = { 0 };
+    const struct route *route = NULL;
+    const char *allow = NULL;
+    bool page = tri__page_has(h);
+    if (page || is_preflight(api, h)) { /* the page is open: it asks for the key itself */
+        if (!check_host(api, h, &fault) || !check_origin(api, request, h, &fault)) {
+            tri__fault_reply(request, &fault, false);
+            return false;
+        }
+        return true;
+    }
+    if (may_come(api, request, &route, &fault, &allow))
+        return true;
+    if (allow && fault.status == 405)
+        tri_http_add_field(request, "Allow", allow);
+    tri__fault_reply(request, &fault, route && route->post && route->post->format->anthropic);
+    return false;
 }
 
 void tri_api_handle(void *arg, struct tri_http_request *request)
@@ -269,34 +300,19 @@ void tri_api_handle(void *arg, struct tri_http_request *request)
     const struct tri_http_head *h = tri_http_head(request);
     struct tri__fault fault = { 0 };
     const char *allow = NULL;
-    static const char models[] = "/v1/models/";
-    if (!check_host(api, h, &fault) || !check_origin(api, request, h, &fault)) {
-        tri__fault_reply(request, &fault, false);
-        return;
-    }
-    if (text_is(h->method, "OPTIONS") && tri_http_head_field(h, "Origin").at &&
-        api->options.n_origins) {
+    if (is_preflight(api, h)) {
         preflight(request);
         return;
     }
-    if (tri__serve_page(request)) /* open: it holds nothing, and asks for the key itself */
+    if (tri__serve_page(request))
         return;
-    bool one_model = h->path.bytes > sizeof models - 1 && text_is(h->method, "GET") &&
-                     !memcmp(h->path.at, models, sizeof models - 1);
-    const struct route *route = one_model ? NULL : find_route(h, &fault, &allow);
-    if ((route && route->open) || check_key(api, h, &fault)) {
-        if (one_model) {
-            serve_one_model(api, request);
-            return;
-        }
-        if (route) {
-            dispatch(api, request, route);
-            return;
-        }
-    }
-    if (allow)
-        tri_http_add_field(request, "Allow", allow);
-    tri__fault_reply(request, &fault, route && route->anthropic);
+    const struct route *route = find_route(h, &fault, &allow);
+    if (!route)
+        tri__fault_reply(request, &fault, false); /* admitted, so this does not happen */
+    else if (route->get)
+        route->get(api, request);
+    else
+        tri__serve(api, request, route->post);
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -313,6 +329,8 @@ enum tri_status tri_api_open(struct tri_api **out, const struct tri_api_options 
     api->turns = tri__turns_open();
     enum tri_status st = api->turns ? tri__gauges_open(&api->gauges, api, err)
                                     : tri_fail(err, TRI_NOMEM, "no memory for the api");
+    if (st == TRI_OK)
+        st = tri__preparer_open(&api->preparer, api, err);
     if (st == TRI_OK && options->key_file)
         st = tri__keys_load(&api->keys, options->key_file, err);
     if (st == TRI_OK)
@@ -324,7 +342,9 @@ enum tri_status tri_api_open(struct tri_api **out, const struct tri_api_options 
 
 static void on_tick(void *arg)
 {
-    tri__exchange_tick(arg);
+    struct tri_api *api = arg;
+    tri__preparer_tick(api->preparer);
+    tri__exchange_tick(api);
 }
 
 enum tri_status tri_api_attach(struct tri_api *api, struct tri_http *http, struct tri_error *err)
@@ -338,6 +358,7 @@ void tri_api_close(struct tri_api *api)
 {
     if (!api)
         return;
+    tri__preparer_close(api->preparer);
     while (api->first) {
         struct tri__exchange *x = api->first;
         const struct tri_http_watch none = { 0 };

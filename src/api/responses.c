@@ -353,21 +353,15 @@ static const struct tri__format format = { .begin = begin,
                                            .keepalive = keepalive,
                                            .whole = whole };
 
-void tri__serve_responses(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri__exchange *x = tri__exchange_new(api, q, &format, "resp_");
-    struct tri__fault fault = { 0 };
     struct tri_buf chat;
-    if (!x)
-        return;
-    x->body = json_incref(body);
     tri_buf_init(&chat, TRI_CHAT_MAX_BYTES);
-    bool ok = tri__params_read(&x->p, api, TRI__RESPONSES, body, &fault) &&
-              tri__responses_to_chat(&chat, body, &fault) &&
-              tri__exchange_render(x, chat.data, chat.len_bytes, &fault);
+    bool ok = tri__params_read(&x->p, x->api, TRI__RESPONSES, x->body, fault) &&
+              tri__responses_to_chat(&chat, x->body, fault) &&
+              tri__exchange_render(x, chat.data, chat.len_bytes, fault);
     tri_buf_fini(&chat);
-    if (ok)
-        tri__exchange_start(x);
-    else
-        tri__exchange_refuse(x, &fault);
+    return ok;
 }
+
+const struct tri__endpoint tri__responses = { "resp_", &format, prepare, false };

@@ -25,41 +25,22 @@ static bool encode(const struct tri_api *api, const json_t *text, bool markup, s
     return true;
 }
 
-static bool tokens_of(struct tri_api *api, struct tri_http_request *q, const json_t *body,
-                      struct tri_ids *ids, struct tri__fault *fault)
+static bool tokenize(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri__exchange x = { .api = api };
-    size_t bytes = 0;
-    const char *text = tri_http_body(q, &bytes);
-    const json_t *content = json_object_get(body, "content");
-    if (!json_object_get(body, "messages"))
-        return encode(api, content ? content : json_object_get(body, "prompt"),
-                      json_is_true(json_object_get(body, "parse_special")), ids, fault);
-    bool ok = tri__params_read(&x.p, api, TRI__CHAT, body, fault) &&
-              tri__exchange_render(&x, text, bytes, fault);
-    *ids = x.ids;
-    tri_prompt_close(x.prompt);
-    tri__params_fini(&x.p);
-    return ok;
-}
-
-void tri__serve_tokenize(struct tri_api *api, struct tri_http_request *q, json_t *body)
-{
-    struct tri_ids ids = { 0 };
-    struct tri__fault fault = { 0 };
-    struct tri_buf out;
-    tri_buf_init(&out, TRI__API_MAX_OUT_BYTES);
-    if (!tokens_of(api, q, body, &ids, &fault)) {
-        tri__fault_reply(q, &fault, false);
-    } else {
-        tri_buf_printf(&out, "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":", ids.count_tokens,
-                       (long long)tri_sched_context_tokens(api->options.sched));
-        put_ids(&out, &ids);
-        tri_buf_puts(&out, "}\n");
-        tri_http_reply(q, 200, "application/json", out.data, out.len_bytes);
-    }
-    tri_buf_fini(&out);
-    tri_ids_fini(&ids);
+    const json_t *content = json_object_get(x->body, "content");
+    bool ok = json_object_get(x->body, "messages")
+                  ? tri__params_read(&x->p, x->api, TRI__CHAT, x->body, fault) &&
+                        tri__exchange_render(x, x->text.data, x->text.len_bytes, fault)
+                  : encode(x->api, content ? content : json_object_get(x->body, "prompt"),
+                           json_is_true(json_object_get(x->body, "parse_special")), &x->ids, fault);
+    if (!ok)
+        return false;
+    tri_buf_printf(&x->out,
+                   "{\"count\":%zu,\"max_model_len\":%lld,\"tokens\":", x->ids.count_tokens,
+                   (long long)tri_sched_context_tokens(x->api->options.sched));
+    put_ids(&x->out, &x->ids);
+    tri_buf_puts(&x->out, "}\n");
+    return true;
 }
 
 static bool decode(const struct tri_api *api, const json_t *tokens, struct tri_buf *text,
@@ -82,23 +63,22 @@ static bool decode(const struct tri_api *api, const json_t *tokens, struct tri_b
            tri__fault_bad(fault, "tokens", "the text is too long");
 }
 
-void tri__serve_detokenize(struct tri_api *api, struct tri_http_request *q, json_t *body)
+static bool detokenize(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri__fault fault = { 0 };
-    struct tri_buf text, out;
+    struct tri_buf text;
     tri_buf_init(&text, TRI_TURN_MAX_BYTES);
-    tri_buf_init(&out, TRI__API_MAX_OUT_BYTES);
-    if (!decode(api, json_object_get(body, "tokens"), &text, &fault)) {
-        tri__fault_reply(q, &fault, false);
-    } else {
-        const char *data = text.data ? text.data : "";
-        tri_buf_puts(&out, "{\"prompt\":");
-        tri_json_quote(&out, data, text.len_bytes);
-        tri_buf_puts(&out, ",\"content\":");
-        tri_json_quote(&out, data, text.len_bytes);
-        tri_buf_puts(&out, "}\n");
-        tri_http_reply(q, 200, "application/json", out.data, out.len_bytes);
-    }
+    bool ok = decode(x->api, json_object_get(x->body, "tokens"), &text, fault);
+    const char *data = text.data ? text.data : "";
+    tri_buf_puts(&x->out, "{\"prompt\":");
+    tri_json_quote(&x->out, data, text.len_bytes);
+    tri_buf_puts(&x->out, ",\"content\":");
+    tri_json_quote(&x->out, data, text.len_bytes);
+    tri_buf_puts(&x->out, "}\n");
     tri_buf_fini(&text);
-    tri_buf_fini(&out);
+    return ok;
 }
+
+static const struct tri__format plain = { .anthropic = false };
+
+const struct tri__endpoint tri__tokenize = { "tok-", &plain, tokenize, true };
+const struct tri__endpoint tri__detokenize = { "tok-", &plain, detokenize, true };

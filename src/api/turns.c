@@ -7,6 +7,7 @@
  */
 #include "api/api_priv.h"
 
+#include <pthread.h>
 #include <string.h>
 #include "base/hash.h"
 
@@ -18,6 +19,7 @@ struct turn {
 };
 
 struct tri__turns {
+    pthread_mutex_t lock; /* of all that follows */
     struct turn turn[MAX_TURNS];
     size_t n, tokens;
     uint64_t clock;
@@ -25,7 +27,10 @@ struct tri__turns {
 
 struct tri__turns *tri__turns_open(void)
 {
-    return tri_calloc(1, sizeof(struct tri__turns));
+    struct tri__turns *turns = tri_calloc(1, sizeof *turns);
+    if (turns)
+        pthread_mutex_init(&turns->lock, NULL);
+    return turns;
 }
 
 static void drop(struct tri__turns *t, size_t i)
@@ -42,6 +47,7 @@ void tri__turns_close(struct tri__turns *turns)
         return;
     while (turns->n)
         drop(turns, turns->n - 1);
+    pthread_mutex_destroy(&turns->lock);
     tri_free(turns);
 }
 
@@ -66,14 +72,16 @@ static struct turn *find(struct tri__turns *t, const int32_t *ids, size_t n, uin
 static enum tri_status put_back(struct tri__turns *t, struct tri_ids *ids, size_t start,
                                 uint64_t salt)
 {
-    struct turn *turn = find(t, ids->data + start, ids->count_tokens - start, salt);
     enum tri_status st = TRI_OK;
-    if (!turn)
-        return TRI_OK;
-    turn->used = ++t->clock;
-    ids->count_tokens = start;
-    for (size_t i = 0; i < turn->sampled.count_tokens && st == TRI_OK; i++)
-        st = tri_ids_add(ids, turn->sampled.data[i]);
+    pthread_mutex_lock(&t->lock);
+    struct turn *turn = find(t, ids->data + start, ids->count_tokens - start, salt);
+    if (turn) {
+        turn->used = ++t->clock;
+        ids->count_tokens = start;
+        for (size_t i = 0; i < turn->sampled.count_tokens && st == TRI_OK; i++)
+            st = tri_ids_add(ids, turn->sampled.data[i]);
+    }
+    pthread_mutex_unlock(&t->lock);
     return st;
 }
 
@@ -144,26 +152,34 @@ static void make_room(struct tri__turns *t, size_t tokens)
     }
 }
 
+/* Takes the turn's ids over unless they are known or too many. */
+static bool add(struct tri__turns *turns, struct turn *turn)
+{
+    size_t n = turn->rendered.count_tokens, tokens = n + turn->sampled.count_tokens;
+    bool same = n == turn->sampled.count_tokens &&
+                !memcmp(turn->rendered.data, turn->sampled.data, n * sizeof(int32_t));
+    if (same || tokens > MAX_TURN_TOKENS / 4)
+        return false;
+    pthread_mutex_lock(&turns->lock);
+    bool fresh = !find(turns, turn->rendered.data, n, turn->salt);
+    if (fresh) {
+        make_room(turns, tokens);
+        turn->hash = hash_of(turn->rendered.data, n);
+        turn->used = ++turns->clock;
+        turns->tokens += tokens;
+        turns->turn[turns->n++] = *turn;
+    }
+    pthread_mutex_unlock(&turns->lock);
+    return fresh;
+}
+
 void tri__turns_keep(struct tri__turns *turns, const struct tri__choice *c)
 {
     struct turn turn = { .salt = c->x->p.salt };
     size_t n = c->sampled.count_tokens;
-    if (n == 0 || c->sampled.data[n - 1] != c->x->api->chat.end_of_msg ||
-        !render(c, &turn.rendered) || !gather(c, &turn.sampled))
-        goto out;
-    n = turn.rendered.count_tokens;
-    size_t tokens = n + turn.sampled.count_tokens;
-    bool same = n == turn.sampled.count_tokens &&
-                !memcmp(turn.rendered.data, turn.sampled.data, n * sizeof(int32_t));
-    if (same || tokens > MAX_TURN_TOKENS / 4 || find(turns, turn.rendered.data, n, turn.salt))
-        goto out;
-    make_room(turns, tokens);
-    turn.hash = hash_of(turn.rendered.data, n);
-    turn.used = ++turns->clock;
-    turns->tokens += tokens;
-    turns->turn[turns->n++] = turn;
-    return;
-out:
+    if (n > 0 && c->sampled.data[n - 1] == c->x->api->chat.end_of_msg &&
+        render(c, &turn.rendered) && gather(c, &turn.sampled) && add(turns, &turn))
+        return;
     tri_ids_fini(&turn.rendered);
     tri_ids_fini(&turn.sampled);
 }

@@ -35,7 +35,9 @@ enum {
     KEY_OUTPUT,
     KEY_HEAD_TIME,
     KEY_IDLE,
-    KEY_STALL
+    KEY_STALL,
+    KEY_BODIES,
+    KEY_LIMIT
 };
 
 static const struct argp_option options[] = {
@@ -61,6 +63,7 @@ static const struct argp_option options[] = {
     { "log-requests", KEY_LOG, 0, 0, "A line on stderr for each request", 2 },
     { 0, 0, 0, 0, "Limits:", 3 },
     { "max-body", KEY_BODY, "SIZE", 0, "Of a request (default 64M)", 3 },
+    { "max-bodies", KEY_BODIES, "SIZE", 0, "Of all requests being received (default 256M)", 3 },
     { "max-connections", KEY_CONNECTIONS, "N", 0, "Open together (default 4096)", 3 },
     { "max-per-address", KEY_PER_PEER, "N", 0,
       "Of one address (default 256, loopback exempt unless this is given)", 3 },
@@ -68,6 +71,7 @@ static const struct argp_option options[] = {
     { "head-timeout", KEY_HEAD_TIME, "S", 0, "To send a request's head (default 10)", 3 },
     { "idle-timeout", KEY_IDLE, "S", 0, "Between two requests (default 65)", 3 },
     { "stall-timeout", KEY_STALL, "S", 0, "Without a reader (default 60)", 3 },
+    { "limit", KEY_LIMIT, "NAME=N", 0, "Set one of the limits below; repeatable", 3 },
     { "quiet", 'q', 0, 0, "No progress, no start line", 4 },
     { 0 }
 };
@@ -96,11 +100,49 @@ static void add_name(const struct argp_state *state, const char *arg, const char
     list[(*n)++] = arg;
 }
 
+/* Limits that have no flag of their own. */
+static bool set_head_limit(struct tri_http_limits *l, const char *name, size_t bytes, int64_t n)
+{
+    const struct {
+        const char *name;
+        int64_t *at, most;
+    } all[] = { { "line_bytes", &l->line_bytes, TRI_HTTP_MAX_LINE_BYTES },
+                { "head_bytes", &l->head_bytes, TRI_HTTP_MAX_HEAD_BYTES },
+                { "head_fields", &l->head_fields, TRI_HTTP_MAX_FIELDS },
+                { "body_bytes_per_s", &l->body_bytes_s, INT32_MAX } };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (strlen(all[i].name) != bytes || memcmp(all[i].name, name, bytes) != 0)
+            continue;
+        if (n < 1 || n > all[i].most)
+            return false;
+        *all[i].at = n;
+        return true;
+    }
+    return false;
+}
+
+static void set_limit(const struct argp_state *state, struct tri_serve_options *o, const char *arg)
+{
+    const char *equals = strchr(arg, '=');
+    size_t name = equals ? (size_t)(equals - arg) : 0;
+    int64_t n = 0;
+    if (!equals || !tri_parse_int(equals + 1, 0, INT64_MAX, &n) ||
+        (!set_head_limit(&o->limits, arg, name, n) &&
+         !tri_api_limit_set(&o->api_limits, arg, name, n)))
+        argp_error(state, "--limit %s: NAME=N, with a name and a range of --help", arg);
+}
+
 static error_t parse_limit(int key, char *arg, struct argp_state *state)
 {
     struct tri_serve_options *o = state->input;
     struct tri_http_limits *l = &o->limits;
     switch (key) {
+    case KEY_LIMIT:
+        set_limit(state, o, arg);
+        return 0;
+    case KEY_BODIES:
+        l->bodies_bytes = (int64_t)size_of(state, "max-bodies", arg);
+        return 0;
     case KEY_BODY:
         l->body_bytes = (int64_t)size_of(state, "max-body", arg);
         return 0;
@@ -215,6 +257,13 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "[MODEL]",
     .doc = "Serves a model over HTTP: OpenAI's and Anthropic's APIs.\v"
+           "Limits that --limit sets, with their defaults (and most):\n"
+           "  line_bytes 8192, head_bytes 32768, head_fields 100, body_bytes_per_s 1024,\n"
+           "  json_depth 128, json_values 4194304, messages 100000, tools 1024,\n"
+           "  tools_bytes 8388608, stop 16, stop_bytes 256, stop_token_ids 100, n 8,\n"
+           "  top_logprobs 20, logit_bias 1024, schema_bytes 1048576,\n"
+           "  preparing_bytes 268435456\n"
+           "\n"
            "Examples:\n"
            "  trireme serve                          the nano model on http://127.0.0.1:8000\n"
            "  trireme serve ./k3 --parallel 2 --context 32768\n"
@@ -298,7 +347,8 @@ int tri_cmd_serve(int argc, char **argv)
                                    .queue = 256,
                                    .cache_bytes = 256 << 20,
                                    .drain_s = 60,
-                                   .limits = tri_http_limits_default() };
+                                   .limits = tri_http_limits_default(),
+                                   .api_limits = tri_api_limits_default() };
     struct tri_served served = { 0 };
     struct tri_error err = { 0 };
     argp_err_exit_status = TRI_EXIT_USAGE;

@@ -132,6 +132,7 @@ static enum tri_status open_front(struct tri_served *s, const struct tri_serve_o
     api->budget = s->opened.budget;
     api->model_name = s->name;
     api->key_file = o->key_file;
+    api->limits = o->api_limits;
     api->strict_params = o->strict_params;
     api->map_medium = o->map_medium;
     api->check_host = tri_serve_is_loopback(o->address) || o->n_hosts > 0;
@@ -149,6 +150,7 @@ static enum tri_status open_front(struct tri_served *s, const struct tri_serve_o
                                            .limits = o->limits,
                                            .tls_cert = o->tls_cert,
                                            .tls_key = o->tls_key,
+                                           .admit = tri_api_admit,
                                            .handle = tri_api_handle,
                                            .answered = tri_api_answered,
                                            .refused = tri_api_refused,

@@ -11,6 +11,7 @@ struct tri_serve_options {
     int64_t port, parallel, queue, context_tokens, drain_s;
     uint64_t cache_bytes;
     struct tri_http_limits limits;
+    struct tri_api_limits api_limits;
     const char *hosts[TRI_API_MAX_ORIGINS], *origins[TRI_API_MAX_ORIGINS];
     size_t n_hosts, n_origins;
     bool strict_params, map_medium, allow_open, log_requests;

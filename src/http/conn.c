@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_HIGH_BYTES = 256 << 10, PIECE_BYTES = 64 << 10 };
+enum { READ_HIGH_BYTES = 256 << 10, EARLY_ADMIT_BYTES = 64 << 10 };
 static const double linger_s = 2, body_grace_s = 10;
 
 static void process(struct tri_http_request *c);
@@ -48,6 +48,7 @@ void tri__http_conn_free(struct tri_http_request *c)
     event_free(c->tick);
     bufferevent_free(c->bev);
     tri_buf_fini(&c->head_text);
+    http->bodies_bytes -= (int64_t)c->body.len_bytes;
     tri_buf_fini(&c->body);
     tri_free(c);
     tri__http_conn_check_drain(http);
@@ -76,13 +77,14 @@ static void begin_linger(struct tri_http_request *c)
 
 static void reset_request(struct tri_http_request *c)
 {
+    c->http->bodies_bytes -= (int64_t)c->body.len_bytes;
     tri_buf_fini(&c->body);
     tri_buf_clear(&c->head_text);
     tri_buf_init(&c->body, (size_t)c->http->options.limits.body_bytes);
     c->phase = TRI__HTTP_HEAD;
     c->chunks = (struct tri_http_chunks){ 0 };
     c->watch = (struct tri_http_watch){ 0 };
-    c->head_read = c->began = c->chunked_out = c->ended = c->full = false;
+    c->head_read = c->began = c->chunked_out = c->ended = c->full = c->admitted = false;
     c->extra_bytes = c->seen_bytes = 0;
     c->got_bytes = 0;
     c->status = 0;
@@ -117,7 +119,7 @@ void tri__http_conn_fault(struct tri_http_request *c, struct tri_http_fault faul
     tri_http_reply(c, fault.status, "application/json", body, (size_t)n);
 }
 
-static void refuse_limit(struct tri_http_request *c, const char *limit)
+void tri__http_refuse_limit(struct tri_http_request *c, const char *limit)
 {
     const struct tri_http_options *o = &c->http->options;
     if (o->refused)
@@ -129,21 +131,58 @@ static void refuse_limit(struct tri_http_request *c, const char *limit)
 static void fault_here(struct tri_http_request *c, int status, const char *text)
 {
     if (status == 413)
-        refuse_limit(c, "body_bytes");
-    else if (status == 431 || status == 414)
-        refuse_limit(c, "head_bytes");
+        tri__http_refuse_limit(c, "body_bytes");
+    else if (status == 414)
+        tri__http_refuse_limit(c, "line_bytes");
+    else if (status == 431)
+        tri__http_refuse_limit(c, strstr(text, "fields") ? "head_fields" : "head_bytes");
     else if (status == 408)
-        refuse_limit(c, c->phase == TRI__HTTP_BODY ? "body_rate" : "head_time");
+        tri__http_refuse_limit(c, c->phase == TRI__HTTP_BODY ? "body_rate" : "head_time");
     tri__http_conn_fault(c, (struct tri_http_fault){ status, text });
+}
+
+/* Asks the owner once whether this request is wanted. False: it has been answered. */
+static bool admit(struct tri_http_request *c, bool body_is_left)
+{
+    const struct tri_http_options *o = &c->http->options;
+    bool close_after = c->close_after;
+    if (c->admitted || !o->admit)
+        return true;
+    c->phase = TRI__HTTP_ANSWER;
+    c->close_after |= body_is_left; /* what is left of it cannot be told from a request */
+    c->in_handler = true;
+    c->admitted = o->admit(o->arg, c);
+    c->in_handler = false;
+    if (c->admitted)
+        c->close_after = close_after;
+    return c->admitted;
 }
 
 static void hand_over(struct tri_http_request *c)
 {
     const struct tri_http_options *o = &c->http->options;
+    if (!admit(c, false))
+        return;
     c->phase = TRI__HTTP_ANSWER;
     c->in_handler = true;
     o->handle(o->arg, c);
     c->in_handler = false;
+}
+
+/* The limits that were set lower than what the checker itself refuses. */
+static bool check_head(struct tri_http_request *c, size_t bytes)
+{
+    const struct tri_http_limits *l = &c->http->options.limits;
+    const struct tri_http_head *h = &c->head;
+    if ((int64_t)(h->method.bytes + h->target.bytes + sizeof " HTTP/1.1") > l->line_bytes)
+        fault_here(c, 414, "the request line is too long");
+    else if ((int64_t)bytes > l->head_bytes + 2)
+        fault_here(c, 431, "the request head is too long");
+    else if ((int64_t)h->fields > l->head_fields)
+        fault_here(c, 431, "the request head has too many fields");
+    else
+        return true;
+    return false;
 }
 
 /* True when a whole head was taken; false: more is needed, or it was refused. */
@@ -159,8 +198,11 @@ static bool take_head(struct tri_http_request *c)
         c->head_begin_s = tri__http_now_s();
     const char *text = (const char *)evbuffer_pullup(in, (ev_ssize_t)look);
     int64_t bytes = text ? tri_http_head_find(text, look, &c->seen_bytes, &fault) : -1;
-    if (bytes == 0)
+    if (bytes == 0) {
+        if ((int64_t)have > c->http->options.limits.head_bytes + 2)
+            fault_here(c, 431, "the request head is too long");
         return false;
+    }
     if (bytes < 0 || tri_buf_add(&c->head_text, text, (size_t)bytes) != TRI_OK) {
         fault_here(c, fault.status ? fault.status : 503, fault.text ? fault.text : "no memory");
         return false;
@@ -172,7 +214,7 @@ static bool take_head(struct tri_http_request *c)
     }
     c->head_read = true;
     c->close_after = !c->head.keep_alive;
-    return true;
+    return check_head(c, (size_t)bytes);
 }
 
 /* Decides on the body by the head alone, before any of it is read. */
@@ -182,11 +224,27 @@ static bool begin_body(struct tri_http_request *c)
         fault_here(c, 413, "the body is too large");
         return false;
     }
+    bool large = c->head.chunked || c->head.content_length > EARLY_ADMIT_BYTES;
+    if ((large || c->head.expects_continue) && !admit(c, true))
+        return false;
     c->phase = TRI__HTTP_BODY;
     c->body_begin_s = tri__http_now_s();
     if (c->head.expects_continue)
         evbuffer_add_printf(bufferevent_get_output(c->bev), "HTTP/1.1 100 Continue\r\n\r\n");
     return true;
+}
+
+/* All bodies together are bounded too: a few hundred large ones would fill any machine. */
+static bool count_body(struct tri_http_request *c, size_t before)
+{
+    struct tri_http *http = c->http;
+    http->bodies_bytes += (int64_t)(c->body.len_bytes - before);
+    if (http->bodies_bytes <= http->options.limits.bodies_bytes)
+        return true;
+    tri__http_refuse_limit(c, "bodies_bytes");
+    tri_http_add_field(c, "Retry-After", "2");
+    fault_here(c, 503, "the bodies of other requests leave no memory for this one now");
+    return false;
 }
 
 /* True when the body is complete. */
@@ -199,6 +257,7 @@ static bool take_body(struct tri_http_request *c)
         return true;
     for (;;) {
         size_t have = evbuffer_get_contiguous_space(in);
+        size_t before = c->body.len_bytes;
         struct tri_http_text t = { (const char *)evbuffer_pullup(in, (ev_ssize_t)have), have };
         if (have == 0 || !t.at)
             return false;
@@ -218,6 +277,8 @@ static bool take_body(struct tri_http_request *c)
         }
         c->got_bytes += (int64_t)(have - t.bytes);
         evbuffer_drain(in, have - t.bytes);
+        if (!count_body(c, before))
+            return false;
         if (r < 0)
             fault_here(c, fault.status, fault.text);
         if (r)
@@ -291,7 +352,7 @@ static bool stalled(struct tri_http_request *c, double now)
     c->tick_output = left;
     if (now - c->stalled_since_s < c->http->options.limits.stall_s)
         return false;
-    refuse_limit(c, "write_stall");
+    tri__http_refuse_limit(c, "write_stall");
     return true;
 }
 
@@ -311,7 +372,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         return;
     case TRI__HTTP_BODY: {
         double spent = now - c->body_begin_s;
-        if (spent > body_grace_s && (double)c->got_bytes < l->body_bytes_s * spent)
+        if (spent > body_grace_s && (double)c->got_bytes < (double)l->body_bytes_s * spent)
             fault_here(c, 408, "the body came too slowly");
         return;
     }
@@ -392,11 +453,11 @@ void tri__http_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     bufferevent_setwatermark(c->bev, EV_WRITE, (size_t)l->output_bytes / 2, 0);
     bufferevent_enable(c->bev, EV_READ | EV_WRITE);
     if (http->connections > l->connections) {
-        refuse_limit(c, "connections");
+        tri__http_refuse_limit(c, "connections");
         tri__http_conn_fault(c, (struct tri_http_fault){ 503, "too many connections" });
     } else if ((!c->loopback || l->loopback_too) &&
                connections_of(http, c->peer) > l->connections_per_peer) {
-        refuse_limit(c, "connections_per_peer");
+        tri__http_refuse_limit(c, "connections_per_peer");
         tri__http_conn_fault(c, (struct tri_http_fault){ 429, "too many connections from one "
                                                               "address" });
     }

@@ -14,7 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/buf.h"
-#include "base/buf.h"
 #include "base/status.h"
 
 enum {
@@ -92,15 +91,17 @@ struct tri_http;
 struct tri_http_request; /* from its handler until it is finished or gone */
 
 struct tri_http_limits {
-    int64_t body_bytes;           /* 413 */
-    int64_t output_bytes;         /* held for a slow reader; see tri_http_write */
-    int64_t connections;          /* 503 beyond */
+    int64_t line_bytes, head_bytes, head_fields; /* at most the TRI_HTTP_MAX_ of each: 414, 431 */
+    int64_t body_bytes;                          /* of one request: 413 */
+    int64_t bodies_bytes;                        /* of all requests together: 503 */
+    int64_t output_bytes;                        /* held for a slow reader; see tri_http_write */
+    int64_t connections;                         /* 503 beyond */
     int64_t connections_per_peer; /* of one address, loopback exempt unless `loopback_too`; 429 */
     bool loopback_too;
-    double head_s;       /* to send a head: 408 */
-    double idle_s;       /* between requests: closed */
-    double stall_s;      /* no progress in writing: closed */
-    double body_bytes_s; /* least rate of a body: 408 */
+    double head_s;        /* to send a head: 408 */
+    double idle_s;        /* between requests: closed */
+    double stall_s;       /* no progress in writing: closed */
+    int64_t body_bytes_s; /* least rate of a body: 408 */
 };
 
 /* serving.md 4.2. */
@@ -111,6 +112,9 @@ struct tri_http_options {
     int port;            /* 0: any free one */
     struct tri_http_limits limits;
     const char *tls_cert, *tls_key; /* PEM files; both or none */
+    /* Once a head is read, and for a body of more than 64 KiB before it is: may answer at once
+     * (a refusal) and return false; the request is then finished. NULL: all are admitted. */
+    bool (*admit)(void *arg, struct tri_http_request *request);
     void (*handle)(void *arg, struct tri_http_request *request);
     /* Every answer, also those made here; for metrics. `path` is NULL when no head was read. */
     void (*answered)(void *arg, const struct tri_http_request *request, int status, double s);
@@ -145,6 +149,8 @@ TRI_MUST_CHECK enum tri_status tri_http_signal(struct tri_http *http, int signal
 
 const struct tri_http_head *tri_http_head(const struct tri_http_request *request);
 const char *tri_http_body(const struct tri_http_request *request, size_t *bytes); /* NUL follows */
+/* Moves the body out: the caller frees it (tri_buf_fini), the request has none any more. */
+struct tri_buf tri_http_take_body(struct tri_http_request *request);
 const char *tri_http_peer(const struct tri_http_request *request); /* numeric address */
 bool tri_http_peer_is_loopback(const struct tri_http_request *request);
 

@@ -43,7 +43,7 @@ struct tri_http_request {
     char extra[TRI__HTTP_MAX_EXTRA_BYTES];
     size_t extra_bytes;
     int status;
-    bool began, chunked_out, ended, close_after, full, in_handler, peer_closed;
+    bool began, chunked_out, ended, close_after, full, in_handler, peer_closed, admitted;
     size_t tick_output; /* bytes waiting at the last tick */
     double stalled_since_s, linger_until_s;
 };
@@ -67,7 +67,7 @@ struct tri_http {
     SSL_CTX *tls;
     int port;
     struct tri_http_request *first;
-    int64_t connections;
+    int64_t connections, bodies_bytes; /* bodies_bytes: held by all connections */
     bool draining;
     struct tri__http_hook *hooks;
     struct event *wake;
@@ -88,6 +88,9 @@ void tri__http_conn_done(struct tri_http_request *c);
 /* Answers a fault and closes. */
 void tri__http_conn_fault(struct tri_http_request *c, struct tri_http_fault fault);
 void tri__http_conn_check_drain(struct tri_http *http);
+
+/* Tells the owner that a limit was hit. */
+void tri__http_refuse_limit(struct tri_http_request *c, const char *limit);
 
 /* tls.c */
 enum tri_status tri__http_tls_open(SSL_CTX **out, const char *cert, const char *key,

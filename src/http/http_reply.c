@@ -51,6 +51,14 @@ const char *tri_http_body(const struct tri_http_request *request, size_t *bytes)
     return request->body.data ? request->body.data : "";
 }
 
+struct tri_buf tri_http_take_body(struct tri_http_request *request)
+{
+    struct tri_buf body = request->body;
+    request->http->bodies_bytes -= (int64_t)body.len_bytes;
+    tri_buf_init(&request->body, body.max_bytes);
+    return body;
+}
+
 const char *tri_http_peer(const struct tri_http_request *request)
 {
     return request->peer;
@@ -141,8 +149,10 @@ bool tri_http_write(struct tri_http_request *request, const void *data, size_t b
     evbuffer_add(out, data, bytes);
     if (c->chunked_out)
         evbuffer_add(out, "\r\n", 2);
-    if ((int64_t)evbuffer_get_length(out) >= c->http->options.limits.output_bytes)
+    if (!c->full && (int64_t)evbuffer_get_length(out) >= c->http->options.limits.output_bytes) {
         c->full = true;
+        tri__http_refuse_limit(c, "output_bytes");
+    }
     return c->full;
 }
 

@@ -19,7 +19,11 @@ double tri__http_now_s(void)
 
 struct tri_http_limits tri_http_limits_default(void)
 {
-    return (struct tri_http_limits){ .body_bytes = 64 << 20,
+    return (struct tri_http_limits){ .line_bytes = TRI_HTTP_MAX_LINE_BYTES,
+                                     .head_bytes = TRI_HTTP_MAX_HEAD_BYTES,
+                                     .head_fields = TRI_HTTP_MAX_FIELDS,
+                                     .body_bytes = 64 << 20,
+                                     .bodies_bytes = 256 << 20,
                                      .output_bytes = 1 << 20,
                                      .connections = 4096,
                                      .connections_per_peer = 256,
