@@ -174,6 +174,15 @@ void tri__exchange_total(const struct tri__exchange *x, int64_t *completion, int
     }
 }
 
+/* The first choice tells: later ones may find what it has just computed. */
+int64_t tri__exchange_cached(const struct tri__exchange *x)
+{
+    struct tri_job_facts facts = { 0 };
+    if (x->n_choices && x->choice[0].job)
+        tri_job_facts(x->choice[0].job, &facts);
+    return facts.cached_tokens;
+}
+
 void tri__call_id(char out[40], const struct tri__choice *c, size_t call)
 {
     snprintf(out, 40, "call_%016llx%08zx", (unsigned long long)c->call_salt, call);
@@ -406,57 +415,6 @@ void tri__exchange_tick(struct tri_api *api)
     }
 }
 
-/* --- rendering ------------------------------------------------------------------------------- */
-
-static bool segment_is(const struct tri_segment *s, const char *text)
-{
-    return s->bytes == strlen(text) && !memcmp(s->text, text, s->bytes);
-}
-
-bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t bytes,
-                          struct tri__fault *fault)
-{
-    struct tri_error err = { 0 };
-    if (!x->api->speaks_chat)
-        return tri__fault_bad(fault, NULL,
-                              "this model's vocabulary has no chat markers: use "
-                              "/v1/completions");
-    if (tri_chat_render(&x->prompt, "request", json, bytes, &x->p.chat, &err) != TRI_OK ||
-        tri__turns_encode(x->api->turns, x, &x->ids, &err) != TRI_OK)
-        return tri__fault_from(fault, &err);
-    return true;
-}
-
-/*
- * Where later prompts may branch off: after the shared head (what stands before the first user
- * message), before the newest message, and after it (a reply is sampled anew).
- */
-static void find_borders(const struct tri__exchange *x, struct tri_job_request *r)
-{
-    size_t count = 0, ends = 0, head_ends = 0;
-    const struct tri_segment *s = tri_prompt_segments(x->prompt, &count);
-    bool user = false, in_head = false;
-    for (size_t i = 0; i < count; i++) {
-        in_head |= s[i].is_marker && segment_is(&s[i], "<|open|>");
-        if (s[i].is_marker && segment_is(&s[i], "<|sep|>"))
-            in_head = false;
-        user |= in_head && !s[i].is_marker && segment_is(&s[i], "user");
-        if (s[i].is_marker && segment_is(&s[i], "<|end_of_msg|>")) {
-            ends++;
-            head_ends += !user;
-        }
-    }
-    size_t seen = 0;
-    for (size_t i = 0; i < x->ids.count_tokens; i++) {
-        if (x->ids.data[i] != x->api->chat.end_of_msg)
-            continue;
-        seen++;
-        if ((seen == head_ends || seen + 1 == ends || seen == ends) &&
-            r->n_borders < TRI_SCHED_MAX_BORDERS)
-            r->borders[r->n_borders++] = (int64_t)i + 1;
-    }
-}
-
 /* --- starting -------------------------------------------------------------------------------- */
 
 static bool open_choice(struct tri__exchange *x, struct tri__choice *c, struct tri_error *err)
@@ -521,7 +479,7 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                    .top_logprobs = x->p.top_logprobs };
     r.how.sampling.seed += (uint64_t)c->index * 0x9e3779b97f4a7c15u;
     if (x->prompt && c->index == 0)
-        find_borders(x, &r);
+        tri__exchange_borders(x, &r);
     return tri_job_submit(&c->job, x->api->options.sched, &r, err) == TRI_OK;
 }
 

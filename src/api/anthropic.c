@@ -18,14 +18,11 @@ static void end_event(struct tri__exchange *x)
 
 static void put_input_usage(struct tri_buf *out, const struct tri__exchange *x, int64_t output)
 {
-    struct tri_job_facts f = { 0 };
-    if (x->n_choices && x->choice[0].job)
-        tri_job_facts(x->choice[0].job, &f);
+    int64_t cached = tri__exchange_cached(x);
     tri_buf_printf(out,
                    "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,"
                    "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld}",
-                   (long long)(x->prompt_tokens - f.cached_tokens), (long long)f.cached_tokens,
-                   (long long)output);
+                   (long long)(x->prompt_tokens - cached), (long long)cached, (long long)output);
 }
 
 static void put_head(struct tri_buf *out, const struct tri__exchange *x)
@@ -230,13 +227,7 @@ static const struct tri__format format = { .begin = begin,
 
 static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri_buf chat;
-    tri_buf_init(&chat, TRI_CHAT_MAX_BYTES);
-    bool ok = tri__params_read(&x->p, x->api, TRI__MESSAGES, x->body, fault) &&
-              tri__messages_to_chat(&chat, x->body, fault) &&
-              tri__exchange_render(x, chat.data, chat.len_bytes, fault);
-    tri_buf_fini(&chat);
-    return ok;
+    return tri__exchange_turn(x, TRI__MESSAGES, tri__messages_to_chat, fault);
 }
 
 const struct tri__endpoint tri__messages = { "msg_", &format, prepare, false };

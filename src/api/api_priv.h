@@ -150,12 +150,26 @@ bool tri__exchange_has_room(const struct tri__exchange *x, struct tri__fault *fa
 void tri__exchange_flush(struct tri__exchange *x);
 void tri__exchange_tick(struct tri_api *api);
 void tri__exchange_total(const struct tri__exchange *x, int64_t *completion, int64_t *reasoning);
+int64_t tri__exchange_cached(const struct tri__exchange *x); /* prompt tokens that were kept */
+/* Reads the fields of another dialect, turns its body into a chat request, and renders that. */
+bool tri__exchange_turn(struct tri__exchange *x, enum tri__dialect dialect,
+                        bool (*turn)(struct tri_buf *out, const json_t *body,
+                                     struct tri__fault *fault),
+                        struct tri__fault *fault);
 /* Renders `json` as a chat into x->prompt and x->ids. */
 bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t bytes,
                           struct tri__fault *fault);
+/* Where later prompts may branch off: positions for tri_job_request. */
+void tri__exchange_borders(const struct tri__exchange *x, struct tri_job_request *r);
 /* Appends a token's log probability in chat's form to c->logprobs. */
 void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *event);
 void tri__call_id(char out[40], const struct tri__choice *c, size_t call);
+
+/* openai_frames.c */
+void tri__openai_usage(struct tri_buf *out, const struct tri__exchange *x);
+void tri__openai_usage_chunk(struct tri__exchange *x);
+void tri__openai_error(struct tri__exchange *x, const struct tri__fault *fault);
+void tri__openai_keepalive(struct tri__exchange *x);
 
 /* --- small writers --------------------------------------------------------------------------- */
 

@@ -10,20 +10,6 @@ static void open_object(struct tri__exchange *x, struct tri_buf *out)
     tri__put_quoted(out, x->p.model);
 }
 
-static void put_usage(struct tri_buf *out, const struct tri__exchange *x)
-{
-    int64_t completion = 0, reasoning = 0;
-    struct tri_job_facts facts = { 0 };
-    tri__exchange_total(x, &completion, &reasoning);
-    if (x->n_choices && x->choice[0].job)
-        tri_job_facts(x->choice[0].job, &facts);
-    tri_buf_printf(out,
-                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                   "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
-                   (long long)x->prompt_tokens, (long long)completion,
-                   (long long)(x->prompt_tokens + completion), (long long)facts.cached_tokens);
-}
-
 /* --- log probabilities: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} ----------- */
 
 static void put_token_name(struct tri_buf *out, const struct tri__choice *c, int32_t id)
@@ -168,23 +154,9 @@ static void end(struct tri__exchange *x)
     if (x->p.include_usage) {
         tri_buf_puts(&x->out, "data: ");
         open_object(x, &x->out);
-        tri_buf_puts(&x->out, ",\"choices\":[],\"usage\":");
-        put_usage(&x->out, x);
-        tri_buf_puts(&x->out, "}\n\n");
+        tri__openai_usage_chunk(x);
     }
     tri_buf_puts(&x->out, "data: [DONE]\n\n");
-}
-
-static void error(struct tri__exchange *x, const struct tri__fault *fault)
-{
-    tri_buf_puts(&x->out, "data: ");
-    tri__fault_json(&x->out, fault, false);
-    tri_buf_puts(&x->out, "\n\n");
-}
-
-static void keepalive(struct tri__exchange *x)
-{
-    tri_buf_puts(&x->out, ": keepalive\n\n");
 }
 
 /* --- whole ----------------------------------------------------------------------------------- */
@@ -210,7 +182,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         tri_buf_puts(out, "}");
     }
     tri_buf_puts(out, "],\"usage\":");
-    put_usage(out, x);
+    tri__openai_usage(out, x);
     tri_buf_puts(out, "}");
 }
 
@@ -220,8 +192,8 @@ static const struct tri__format format = { .begin = begin,
                                            .logprob = note_logprob,
                                            .choice_end = choice_end,
                                            .end = end,
-                                           .error = error,
-                                           .keepalive = keepalive,
+                                           .error = tri__openai_error,
+                                           .keepalive = tri__openai_keepalive,
                                            .whole = whole };
 
 /* A text, or a list of ids; a list with one of these in it. */

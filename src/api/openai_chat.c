@@ -14,27 +14,11 @@ static void open_chunk(struct tri__exchange *x)
     tri_buf_puts(&x->out, ",\"system_fingerprint\":\"trireme-" TRI_VERSION "\"");
 }
 
-static void put_usage(struct tri_buf *out, const struct tri__exchange *x)
-{
-    int64_t completion = 0, reasoning = 0;
-    struct tri_job_facts facts = { 0 };
-    tri__exchange_total(x, &completion, &reasoning);
-    if (x->n_choices && x->choice[0].job)
-        tri_job_facts(x->choice[0].job, &facts);
-    tri_buf_printf(out,
-                   "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-                   "\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
-                   "\"completion_tokens_details\":{\"reasoning_tokens\":%lld}}",
-                   (long long)x->prompt_tokens, (long long)completion,
-                   (long long)(x->prompt_tokens + completion), (long long)facts.cached_tokens,
-                   (long long)reasoning);
-}
-
 static void close_chunk(struct tri__exchange *x)
 {
     if (x->p.continuous_usage) {
         tri_buf_puts(&x->out, ",\"usage\":");
-        put_usage(&x->out, x);
+        tri__openai_usage(&x->out, x);
     } else if (x->p.include_usage) {
         tri_buf_puts(&x->out, ",\"usage\":null");
     }
@@ -126,23 +110,9 @@ static void end(struct tri__exchange *x)
 {
     if (x->p.include_usage) {
         open_chunk(x);
-        tri_buf_puts(&x->out, ",\"choices\":[],\"usage\":");
-        put_usage(&x->out, x);
-        tri_buf_puts(&x->out, "}\n\n");
+        tri__openai_usage_chunk(x);
     }
     tri_buf_puts(&x->out, "data: [DONE]\n\n");
-}
-
-static void error(struct tri__exchange *x, const struct tri__fault *fault)
-{
-    tri_buf_puts(&x->out, "data: ");
-    tri__fault_json(&x->out, fault, false);
-    tri_buf_puts(&x->out, "\n\n");
-}
-
-static void keepalive(struct tri__exchange *x)
-{
-    tri_buf_puts(&x->out, ": keepalive\n\n");
 }
 
 static void put_calls(struct tri_buf *out, const struct tri__choice *c)
@@ -233,7 +203,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
     for (int64_t i = 0; i < x->n_choices; i++)
         put_choice(out, &x->choice[i]);
     tri_buf_puts(out, "],\"usage\":");
-    put_usage(out, x);
+    tri__openai_usage(out, x);
     put_timings(out, &x->choice[0]);
     tri_buf_puts(out, "}");
 }
@@ -244,8 +214,8 @@ static const struct tri__format format = { .begin = begin,
                                            .logprob = tri__chat_logprob,
                                            .choice_end = choice_end,
                                            .end = end,
-                                           .error = error,
-                                           .keepalive = keepalive,
+                                           .error = tri__openai_error,
+                                           .keepalive = tri__openai_keepalive,
                                            .whole = whole };
 
 /* Parts that are no text are refused by name until the model can see. */

@@ -165,16 +165,14 @@ static void open_item(struct tri__choice *c, int kind)
 static void put_usage(struct tri_buf *out, const struct tri__exchange *x)
 {
     int64_t completion = 0, reasoning = 0;
-    struct tri_job_facts f = { 0 };
     tri__exchange_total(x, &completion, &reasoning);
-    if (x->n_choices && x->choice[0].job)
-        tri_job_facts(x->choice[0].job, &f);
     tri_buf_printf(out,
                    "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},"
                    "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},"
                    "\"total_tokens\":%lld}",
-                   (long long)x->prompt_tokens, (long long)f.cached_tokens, (long long)completion,
-                   (long long)reasoning, (long long)(x->prompt_tokens + completion));
+                   (long long)x->prompt_tokens, (long long)tri__exchange_cached(x),
+                   (long long)completion, (long long)reasoning,
+                   (long long)(x->prompt_tokens + completion));
 }
 
 /* A member of the request as it came, or a default. */
@@ -355,13 +353,7 @@ static const struct tri__format format = { .begin = begin,
 
 static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
-    struct tri_buf chat;
-    tri_buf_init(&chat, TRI_CHAT_MAX_BYTES);
-    bool ok = tri__params_read(&x->p, x->api, TRI__RESPONSES, x->body, fault) &&
-              tri__responses_to_chat(&chat, x->body, fault) &&
-              tri__exchange_render(x, chat.data, chat.len_bytes, fault);
-    tri_buf_fini(&chat);
-    return ok;
+    return tri__exchange_turn(x, TRI__RESPONSES, tri__responses_to_chat, fault);
 }
 
 const struct tri__endpoint tri__responses = { "resp_", &format, prepare, false };

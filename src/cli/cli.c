@@ -54,8 +54,9 @@ static int choose(int argc, char **argv)
         return commands[i].run(argc - 1, argv + 1);
     }
     if (*name)
-        fprintf(stderr, "trireme: no command '%s'\n", name);
-    overview(stderr);
+        fprintf(stderr, "trireme: no command '%.100s' (`trireme --help` lists them)\n", name);
+    else
+        overview(stderr);
     return TRI_EXIT_USAGE;
 }
 

@@ -11,6 +11,7 @@
 #include <time.h>
 #include "base/json.h"
 #include "base/mem.h"
+#include "cli/usage.h"
 #include "doctor/doctor.h"
 
 enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3 };
@@ -283,8 +284,7 @@ int tri_cmd_doctor(int argc, char **argv)
     if (!a)
         return EXIT_DOCTOR_USAGE;
     a->options = tri_doctor_options_default();
-    argp_err_exit_status = EXIT_DOCTOR_USAGE;
-    argp_parse(&doctor_argp, argc, argv, 0, NULL, a);
+    tri_cli_parse(&doctor_argp, argc, argv, EXIT_DOCTOR_USAGE, a);
     enum tri_status status = a->gather              ? gather(a, &err)
                              : a->watch_seconds > 0 ? watch(a, &verdict, &err)
                                                     : examine(a, &verdict, &err);

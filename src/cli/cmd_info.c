@@ -4,6 +4,7 @@
 #include <argp.h>
 #include <stdio.h>
 #include "cli/info.h"
+#include "cli/usage.h"
 
 enum { KEY_CONFIG = 256, KEY_INDEX, KEY_JSON, KEY_CHECK };
 
@@ -64,8 +65,7 @@ int tri_cmd_info(int argc, char **argv)
 {
     struct tri_info_request request = { 0 };
     static const struct argp argp = { options, parse, "[MODEL]", doc, 0, 0, 0 };
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, 0, &request);
+    tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &request);
     if (request.check)
         return tri_info_check(&request);
     if (request.folder || request.config)

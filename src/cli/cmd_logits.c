@@ -15,6 +15,7 @@
 #include "cli/model_flags.h"
 #include "cli/out_file.h"
 #include "cli/route_trace.h"
+#include "cli/usage.h"
 
 enum { KEY_TOKENS = 0x200, KEY_TOKENS_FILE, KEY_OUT, KEY_RESIDUAL, KEY_ROUTES };
 enum { TOP = 5, MAX_TOKENS_FILE_BYTES = 64 << 20 };
@@ -327,9 +328,7 @@ int tri_cmd_logits(int argc, char **argv)
     struct logits_args a = { .flags.quiet = false };
     struct tri_error err = { 0 };
     struct work w = { 0 };
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&logits_argp, argc, argv, 0, NULL, &a))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&logits_argp, argc, argv, TRI_EXIT_USAGE, &a);
     enum tri_status st = open_work(&w, &a, &err);
     if (!st)
         st = run_chunks(&w, &a, &err);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include "cli/human.h"
 #include "cli/model_flags.h"
+#include "cli/usage.h"
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -50,9 +51,7 @@ int tri_cmd_pack(int argc, char **argv)
     struct tri_error err = { 0 };
     struct tri_pack_report report;
     char size[32], kept[32];
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&pack_argp, argc, argv, 0, NULL, &flags))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&pack_argp, argc, argv, TRI_EXIT_USAGE, &flags);
     double begin = tri_now_s();
     if (tri_flags_pack(&flags, &report, &err))
         return tri_cli_fail(&err);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "cli/usage.h"
 #include "plan/plan.h"
 
 enum {
@@ -401,8 +402,7 @@ int tri_cmd_plan(int argc, char **argv)
     struct tri_plan *plan = NULL;
     struct tri_notes notes = { print_note, NULL };
     tri_plan_options_init(&r.plan);
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, 0, &r);
+    tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &r);
     if (r.err.status)
         return tri_cli_fail(&r.err);
     if (r.list)

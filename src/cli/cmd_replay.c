@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "cli/model_flags.h"
+#include "cli/usage.h"
 #include "experts/experts.h"
 
 enum { KEY_SIZES = 0x300, KEY_EXPERTS, KEY_SKIP, KEY_JSON };
@@ -230,9 +231,7 @@ int tri_cmd_replay(int argc, char **argv)
 {
     struct replay_args a = { .size = { 0.5, 1, 2, 5, 10, 20 }, .sizes = 6, .skip = -1 };
     struct tri_error err = { 0 };
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&replay_argp, argc, argv, 0, NULL, &a))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&replay_argp, argc, argv, TRI_EXIT_USAGE, &a);
     struct reading r = { .path = a.path };
     enum tri_status st = read_trace(&r, &err);
     if (!st)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli/serve_open.h"
+#include "cli/usage.h"
 
 enum {
     KEY_HOST = 0x300,
@@ -351,8 +352,7 @@ int tri_cmd_serve(int argc, char **argv)
                                    .api_limits = tri_api_limits_default() };
     struct tri_served served = { 0 };
     struct tri_error err = { 0 };
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &o);
     signal(SIGPIPE, SIG_IGN);
     enum tri_status st = check_reach(&o, &err);
     if (st == TRI_OK)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/speed.h"
+#include "cli/usage.h"
 
 enum {
     KEY_PREFILL = 0x400,
@@ -134,9 +135,7 @@ int tri_cmd_speed(int argc, char **argv)
                             .read_bytes = 1 << 30 };
     struct tri_error err = { 0 };
     struct tri_opened opened = { 0 };
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&speed_argp, argc, argv, 0, NULL, &a))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&speed_argp, argc, argv, TRI_EXIT_USAGE, &a);
     a.flags.options.keep_nothing = true; /* random tokens say nothing about later runs */
     if (a.flags.options.context_tokens == 0)
         a.flags.options.context_tokens = (speed_most_batch(&a) + 1) * speed_capacity(&a);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "cli/human.h"
 #include "cli/model_flags.h"
+#include "cli/usage.h"
 #include "os/pool.h"
 #include "spec/spec.h"
 #include "synth/synth.h"
@@ -191,9 +192,7 @@ int tri_cmd_synth(int argc, char **argv)
     struct tri_error err = { 0 };
     struct tri_synth_report report = { 0 };
     struct line line = { .begin_s = tri_now_s() };
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&synth_argp, argc, argv, 0, NULL, &a))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&synth_argp, argc, argv, TRI_EXIT_USAGE, &a);
     if (isatty(STDERR_FILENO))
         a.o.progress = (struct tri_progress){ draw_progress, &line };
     enum tri_status st = tri_synth(&a.o, &report, &err);

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/model_path.h"
+#include "cli/usage.h"
 #include "text/text.h"
 
 enum { IDS_MAX_BYTES = 64 << 20 };
@@ -466,9 +467,7 @@ int tri_cmd_tokenize(int argc, char **argv)
     struct options o = { .tools = true, .start = TRI_CHANNEL_THINK };
     struct tri_error err = { 0 };
     struct tri_buf out;
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &o))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &o);
     if (o.ids && o.job == ENCODE)
         o.job = DECODE;
     tri_buf_init(&out, SIZE_MAX / 2);

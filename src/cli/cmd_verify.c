@@ -20,6 +20,7 @@
 #include "base/sha.h"
 #include "cli/human.h"
 #include "cli/model_flags.h"
+#include "cli/usage.h"
 #include "os/pool.h"
 #include "weights/weights.h"
 
@@ -313,9 +314,7 @@ int tri_cmd_verify(int argc, char **argv)
     struct verify_args a = { 0 };
     struct tri_error err = { 0 }, structure = { 0 };
     uint64_t bytes = 0;
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&verify_argp, argc, argv, 0, NULL, &a))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&verify_argp, argc, argv, TRI_EXIT_USAGE, &a);
     struct verify *v = tri_calloc(1, sizeof *v);
     enum tri_status st = v ? TRI_OK : tri_fail(&err, TRI_NOMEM, "no memory");
     if (v)

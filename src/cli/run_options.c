@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "cli/cli.h"
+#include "cli/usage.h"
 
 enum {
     KEY_RAW = 0x200,
@@ -341,6 +342,5 @@ void tri_run_options_parse(struct tri_run_options *o, int argc, char **argv)
                                    .effort = TRI_EFFORT_MAX,
                                    .sampling = tri_sampling_default() };
     o->sampling.top_p = 0.95;
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, o);
+    tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, o);
 }

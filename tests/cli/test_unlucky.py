@@ -50,7 +50,8 @@ class Streams(Unlucky):
         return [["info", self.model], ["info", self.model, "--json"], ["info"],
                 ["info", self.model, "--check"], ["verify", self.model],
                 ["logits", self.model, "--tokens", "1"], ["tokenize", self.model, "hi"],
-                ["replay", trace], ["--help"], ["--version"],
+                ["replay", trace], ["--help"], ["--version"], ["run", "--help"],
+                ["serve", "--usage"], ["doctor", "--help"],
                 ["run", self.model, "-q", "--raw", "--greedy", "--max-tokens", "2", "hi"]]
 
     def test_lost_output_is_a_failure(self):
@@ -58,6 +59,21 @@ class Streams(Unlucky):
             for setup in ("exec >/dev/full;", "exec >&-;"):
                 with self.subTest(args=args, setup=setup):
                     self.one_line(self.sh(setup, *args, rc=1), "trireme: ")
+
+    def test_usage_errors_are_one_line(self):
+        overview = subprocess.run([TRIREME, "--help"], capture_output=True, text=True, check=True)
+        names = [line.split()[0] for line in overview.stdout.split("\n")
+                 if line.startswith("  ")]
+        self.assertGreaterEqual(len(names), 10)
+        for name in names:
+            for args in (["--nonsense"], ["--nonsense=3", "x"]):
+                with self.subTest(name=name, args=args):
+                    done = subprocess.run([TRIREME, name, *args], capture_output=True, text=True)
+                    self.assertEqual(done.returncode, 3 if name == "doctor" else 2)
+                    self.assertEqual(done.stdout, "")
+                    self.assertRegex(done.stderr, rf"\Atrireme {name}: [^\n]*--nonsense[^\n]*\n\Z")
+        done = subprocess.run([TRIREME, "nonsense"], capture_output=True, text=True)
+        self.assertRegex(done.stderr, r"\Atrireme: [^\n]*nonsense[^\n]*\n\Z")
 
     def test_an_answer_nobody_gets_is_not_made(self):
         args = ["run", self.model, "-q", "--raw", "--max-tokens", "2000", *test_run.LETTERS, "hi"]
