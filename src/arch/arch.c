@@ -121,7 +121,7 @@ static const json_t *text_part(const json_t *root)
 
 /*
  * The wrapper's own fields: everything but the text part and the vision tower must be harmless.
- * A vision tower that no ledger counts is told, never dropped in silence.
+ * A vision tower that no ledger counts is told at the end, never dropped in silence.
  */
 static enum tri_status check_wrapper(const json_t *root, const char *source, bool lenient,
                                      const struct tri_notes *notes, struct tri_error *err)
@@ -131,8 +131,7 @@ static enum tri_status check_wrapper(const json_t *root, const char *source, boo
     tri__arch_get(&cfg, "text_config");
     tri__arch_get(&cfg, "quantization_config");
     tri__arch_get(&cfg, "tie_word_embeddings");
-    if (tri__arch_has(&cfg, "vision_config"))
-        tri_note(notes, "%s: the vision tower is not counted (text only)", source);
+    tri__arch_get(&cfg, "vision_config");
     return tri__arch_cfg_finish(&cfg, lenient, notes);
 }
 
@@ -162,7 +161,11 @@ static enum tri_status read_family(struct tri_arch *arch, const json_t *root, co
     enum tri_status status = cfg.status ? cfg.status
                              : deepseek ? tri__arch_deepseek(arch, &cfg)
                                         : tri__arch_dense_family(arch, &cfg, type);
-    return status ? status : tri__arch_cfg_finish(&cfg, lenient, notes);
+    if (!status)
+        status = tri__arch_cfg_finish(&cfg, lenient, notes);
+    if (!status && json_object_get(root, "vision_config"))
+        tri_note(notes, "%s: the vision tower is not counted (text only)", source);
+    return status;
 }
 
 static bool is_kimi_k3(const json_t *root)

@@ -121,8 +121,9 @@ static enum tri_status tokens(struct request *r, int64_t *out, const char *what,
 static double number(struct request *r, const char *what, const char *arg)
 {
     char *end = NULL;
-    double value = strtod(arg, &end);
-    if (*arg && !*end && value > 0 && value < 1e12)
+    bool decimal = *arg && !arg[strspn(arg, "0123456789.eE+-")];
+    double value = decimal ? strtod(arg, &end) : 0;
+    if (decimal && !*end && value > 0 && value < 1e12)
         return value;
     char safe[40];
     tri_fail(&r->err, TRI_ARG, "%s %s: expected a number above 0", what,
@@ -274,6 +275,33 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* One question, one answer: what cannot be printed together is refused. */
+static enum tri_status check_outputs(struct request *r)
+{
+    const struct {
+        bool asked;
+        const char *name;
+    } outputs[] = {
+        { r->check, "--check" },       { r->launch, "--launch" },
+        { r->guide, "--guide" },       { r->checklist, "--checklist" },
+        { r->validate, "--validate" }, { r->list, "--list" },
+        { r->buy, "--buy" },
+    };
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        if (outputs[i].asked && first)
+            return tri_fail(&r->err, TRI_ARG, "%s and %s are two answers: ask one at a time", first,
+                            outputs[i].name);
+        first = outputs[i].asked ? outputs[i].name : first;
+    }
+    if (r->html && first)
+        return tri_fail(&r->err, TRI_ARG, "--html is the plan as a page; %s has none", first);
+    if (r->json && (r->launch || r->guide || r->checklist || r->list))
+        return tri_fail(&r->err, TRI_ARG, "%s is text; the plan's --json holds the launch commands",
+                        first);
+    return TRI_OK;
+}
+
 static void print_note(void *arg, const char *text)
 {
     (void)arg;
@@ -403,7 +431,7 @@ int tri_cmd_plan(int argc, char **argv)
     struct tri_notes notes = { print_note, NULL };
     tri_plan_options_init(&r.plan);
     tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &r);
-    if (r.err.status)
+    if (r.err.status || check_outputs(&r))
         return tri_cli_fail(&r.err);
     if (r.list)
         return list(&r);

@@ -101,6 +101,8 @@ static void other_precision(struct trial *t)
     double bits = (double)a->bytes * 8 / (double)a->params;
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         char change[120];
+        if (trials[i].experts >= 0 && !a->experts)
+            continue; /* said once, for all weights */
         enum tri_number n = (enum tri_number)trials[i].dense;
         bool both = trials[i].experts >= 0;
         if ((n == TRI_NUM_FP8) != (p->pub.fleet.device.native_fp8 && n != TRI_NUM_INT4) &&
@@ -132,18 +134,19 @@ static void sharding_engine(struct trial *t)
     o->shard_all = false;
 }
 
-/* Steps in machines of the same kind: first the box is filled, then boxes are added. */
+/* Steps in machines of the same kind: first the box is filled by doubling, then boxes are added. */
 static bool next_size(const struct tri_plan *p, int step, struct tri_fleet *larger)
 {
     static const int more[] = { 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32 };
     const struct tri_device *d = &p->fleet.device;
-    int full = d->box > p->fleet.per_node && !p->fleet.pair ? d->box : 0;
+    int box = d->box > p->fleet.per_node && !p->fleet.pair ? d->box : p->fleet.per_node;
+    int cards = p->fleet.per_node;
     *larger = p->fleet;
-    if (full) {
-        larger->per_node = full;
-        larger->domain = d->domain < full ? d->domain : full;
-        step--;
-    }
+    for (; cards < box && step >= 0; step--)
+        cards = cards * 2 < box ? cards * 2 : box;
+    larger->per_node = cards;
+    if (!p->fleet.pair)
+        larger->domain = d->domain < cards || d->domain > d->box ? d->domain : cards;
     if (step >= (int)(sizeof more / sizeof more[0]))
         return false;
     larger->nodes = p->fleet.nodes * (step < 0 ? 1 : more[step]);

@@ -203,7 +203,7 @@ void tri__candidate_speed(const struct tri__plan *plan, const struct tri_fleet *
     struct tri__load load = { .input_tokens = o->input_tokens,
                               .output_tokens = o->output_tokens,
                               .concurrency = divide_up(concurrency, c->layout.replicas),
-                              .max_running = held * c->layout.dp };
+                              .max_running = m->capacity_sequences ? held * c->layout.dp : 1 };
     if (o->max_sequences && o->max_sequences * c->layout.dp < load.max_running)
         load.max_running = o->max_sequences * c->layout.dp;
     tri__loop(&clock, &load, out);
@@ -371,6 +371,8 @@ bool tri__candidate_memory(const struct tri__plan *plan, const struct tri_fleet 
         grade_streaming(fleet, c);
     else
         grade_memory(plan, fleet, c);
+    int64_t asked = plan->pub.options.concurrency;
+    c->held = c->served_concurrency < asked ? c->served_concurrency : asked;
     return true;
 }
 

@@ -18,16 +18,17 @@ void tri_plan_options_init(struct tri_plan_options *out)
 enum tri_status tri_parse_tokens(int64_t *out, const char *what, const char *text, int64_t max,
                                  struct tri_error *err)
 {
-    char safe[40], *end = NULL;
-    double value = isdigit((unsigned char)*text) ? strtod(text, &end) : -1;
-    if (end && (*end == 'k' || *end == 'K')) {
+    char safe[40];
+    size_t whole = strspn(text, "0123456789"), point = text[whole] == '.';
+    size_t all = whole + point + (point ? strspn(text + whole + 1, "0123456789") : 0);
+    double value = whole ? strtod(text, NULL) : -1;
+    const char *unit = text + all;
+    if (*unit == 'k' || *unit == 'K')
         value *= 1024;
-        end++;
-    } else if (end && (*end == 'm' || *end == 'M')) {
+    else if (*unit == 'm' || *unit == 'M')
         value *= 1048576;
-        end++;
-    }
-    if (!end || *end || !(value >= 1) || value > (double)max || strlen(text) > 20)
+    bool spare = *unit && (!strchr("kKmM", *unit) || unit[1]);
+    if (spare || !(value >= 1) || value > (double)max || value > floor(value) || all > 18)
         return tri_fail(err, TRI_ARG, "%s %s: expected a count from 1 to %lld, like 8192, 32k, 1M",
                         what, tri_printable(safe, sizeof safe, text, strnlen(text, 100)),
                         (long long)max);

@@ -196,9 +196,9 @@ struct tri_candidate {
     struct tri_stage_memory stage[TRI_LAYOUT_MAX_STAGES];
     struct tri_rank_workspace workspace;
     struct tri_speed speed;
-    int64_t cards, served_concurrency;
+    int64_t cards, served_concurrency;                /* requests the cache holds at once */
+    int64_t held;                                     /* of those asked */
     double usd_per_million_own, usd_per_million_rent; /* output tokens; 0 unknown */
-    double score;
 };
 
 struct tri_rejected { /* nearest to working first */
@@ -242,7 +242,9 @@ struct tri_plan {
     int goal_count;
     int draft_tokens;
     double acceptance;
-    struct tri_candidate best; /* also when the verdict is no: the nearest */
+    struct tri_candidate best;    /* also when the verdict is no: the nearest */
+    struct tri_candidate fastest; /* most tokens/s of those that serve, whatever it takes; 0 cards:
+                                     none */
     struct tri_candidate other[TRI_PLAN_MAX_KEPT];
     int others;
     struct tri_rejected rejected[TRI_PLAN_MAX_REJECTED];

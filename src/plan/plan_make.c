@@ -35,8 +35,11 @@ static enum tri_status open_fleet(struct tri__plan *p, struct tri_error *err)
     struct tri_machine *machine = NULL;
     const struct tri_device *device = NULL; /* with --machine, --hw only names the part */
     enum tri_status status = TRI_OK;
-    if (o->hw)
-        status = tri_devices_find(&device, p->pub.devices, o->hw, err);
+    if (o->hw && tri_devices_find(&device, p->pub.devices, o->hw, NULL))
+        status = tri_fail(err, TRI_ARG,
+                          "--hw %.60s: beside --machine it names the part only, like H100 "
+                          "(--list devices)",
+                          o->hw);
     if (!status)
         status = tri_topo_load_xml(&machine, o->machine, err);
     if (!status)
@@ -53,6 +56,17 @@ const char *tri__default_engine(const struct tri_device *d)
     bool small = !strncmp(d->arch, "Ada", 3) || !strncmp(d->arch, "Ampere", 6) ||
                  !strncmp(d->arch, "DaVinci", 7) || strstr(d->name, "RTX");
     return small ? "vllm" : "sglang";
+}
+
+/* What only the machines can refuse. */
+static enum tri_status check_fleet(const struct tri__plan *p, struct tri_error *err)
+{
+    const struct tri_plan_options *o = &p->pub.options;
+    const struct tri_device *d = &p->pub.fleet.device;
+    if (o->cache_gib > d->mem_gib)
+        return tri_fail(err, TRI_ARG, "--cache-gib %.4g is more than the %.1f GiB of a %s",
+                        o->cache_gib, d->mem_gib, d->name);
+    return TRI_OK;
 }
 
 static enum tri_status pick_engine(struct tri__plan *p, struct tri_error *err)
@@ -222,8 +236,13 @@ static enum tri_status check_ranges(const struct tri_plan_options *o, struct tri
     if (o->utilisation < 0 || o->utilisation > 1)
         return tri_fail(err, TRI_ARG, "--util %.3g: expected a share of memory from 0 to 1",
                         o->utilisation);
-    if (o->cache_gib < 0 || o->cache_gib > 1e6)
-        return tri_fail(err, TRI_ARG, "--cache-gib %.3g: expected GiB a card", o->cache_gib);
+    if (o->acceptance > 0 && !(o->spec && strcmp(o->spec, "none")))
+        return tri_fail(err, TRI_ARG, "--acceptance says what --spec yields: give both");
+    if (o->machines != 1 && !o->machine)
+        return tri_fail(err, TRI_ARG,
+                        "--machines multiplies --machine; with --hw write nodes x cards x device");
+    if (o->stages && !o->layout)
+        return tri_fail(err, TRI_ARG, "--stages divides the layers of a --layout: give both");
     if (o->machines < 1 || o->machines > 1024)
         return tri_fail(err, TRI_ARG, "--machines %d: expected 1 to 1024", o->machines);
     return TRI_OK;
@@ -299,6 +318,8 @@ static enum tri_status resolve(struct tri__plan *p, const struct tri_notes *note
     enum tri_status status = open_tables(p, notes, err);
     if (!status)
         status = open_fleet(p, err);
+    if (!status)
+        status = check_fleet(p, err);
     if (!status)
         status = pick_engine(p, err);
     return status ? status : resolve_load(p, err);

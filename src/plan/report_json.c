@@ -205,6 +205,8 @@ json_t *tri__plan_json(const struct tri_plan *p)
     for (int s = 0; s < p->best.layout.pp; s++)
         json_array_append_new(ranks, rank_json(&p->best, s));
     json_object_set_new(j, "ranks", ranks);
+    json_object_set_new(j, "fastest",
+                        p->fastest.cards ? candidate_json(p, &p->fastest) : json_null());
     json_object_set_new(j, "binding_constraint",
                         json_string(tri_binding_name(p->best.speed.binding)));
     json_object_set_new(j, "launch", launch_json(p));

@@ -1,10 +1,10 @@
 /*
- * Search over TP x PP x DP x EP, context parallelism and precision. Small layouts first: the fewest
- * cards a request, so that a model that fits one card becomes replicas. What cannot be is kept
- * with its reason; what can is compared by grade, goals, cards used, then speed.
+ * Search over TP x PP x DP x EP, context parallelism and precision. What cannot be is kept with its
+ * reason; what can is compared by grade, goals, cards used, then speed weighed by what it takes.
  */
 #include "plan/plan_priv.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,15 +29,30 @@ static int64_t cards_of_request(const struct tri_candidate *c)
 }
 
 /*
- * Speed as compared: a layout whose stages fill the fastest domain counts a quarter more, so that
- * tensor parallelism is used inside it and pipelines only across slower links, unless a pipeline
- * is clearly faster.
+ * Speed as compared. A request that needs twice the cards must be worth 2^0.35 = 1.27 times the
+ * speed, so that a model that fits one card becomes replicas unless the links pay; re-encoded
+ * weights must be worth 1.4 times; stages that fill the fastest domain count a quarter more, so
+ * that tensor parallelism is used inside it and pipelines across; a replica that shares a box
+ * unevenly with its neighbour counts a fifth less. One number, so that the order has no circles.
  */
-static double weighed_speed(const struct tri_candidate *c, const struct tri_fleet *f)
+static double score_of(const struct tri_candidate *c, const struct tri_fleet *f)
 {
     int64_t domain = f->domain > 1 ? f->domain : f->per_node, cards = cards_of_request(c);
     int64_t fill = cards < domain ? cards : domain;
-    return c->speed.tokens_per_s * (c->layout.tp * c->layout.dp >= fill ? 1.25 : 1);
+    bool even = cards < f->per_node ? f->per_node % cards == 0 : cards % f->per_node == 0;
+    bool published = c->experts_number < 0 && c->dense_number < 0;
+    double score = c->speed.tokens_per_s * pow((double)cards, -0.35);
+    score *= c->layout.tp * c->layout.dp >= fill ? 1.25 : 1;
+    return score * (even ? 1 : 0.8) * (published ? 1 : 1 / 1.4);
+}
+
+/* Of what only generates: who holds more of the load, else who is nearest to holding any. */
+static int holds_more(const struct tri_candidate *a, const struct tri_candidate *b)
+{
+    if (a->held != b->held)
+        return a->held > b->held ? 1 : -1;
+    uint64_t x = a->stage[a->full_stage].weights_bytes, y = b->stage[b->full_stage].weights_bytes;
+    return a->held > 0 || x == y ? 0 : x < y ? 1 : -1;
 }
 
 bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,
@@ -55,16 +70,10 @@ bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,
     bool idle_b = leaves_idle(b, tri_fleet_cards(fleet));
     if (idle_a != idle_b)
         return !idle_a;
-    int64_t ca = cards_of_request(a), cb = cards_of_request(b);
-    double sa = weighed_speed(a, fleet), sb = weighed_speed(b, fleet);
-    /* fewer cards a request wins unless the larger layout is twice as fast */
-    if (ca != cb)
-        return ca < cb ? sa * 2 >= sb : sa > sb * 2;
-    /* re-encoding must save cards or double the speed */
-    bool same_a = a->experts_number < 0 && a->dense_number < 0;
-    bool same_b = b->experts_number < 0 && b->dense_number < 0;
-    if (same_a != same_b)
-        return same_a ? sa * 2 >= sb : sa > sb * 2;
+    int holds = a->grade == TRI_GRADE_GENERATES ? holds_more(a, b) : 0;
+    if (holds)
+        return holds > 0;
+    double sa = score_of(a, fleet), sb = score_of(b, fleet);
     if (sa > sb * 1.005 || sb > sa * 1.005)
         return sa > sb;
     if (a->layout.pp != b->layout.pp)
@@ -94,7 +103,7 @@ static void reject(struct hunt *h, const struct tri_candidate *c)
 static void reject_slower(struct hunt *h, struct tri_candidate *c)
 {
     snprintf(c->reason, sizeof c->reason,
-             "%s, but others do better: %.0f tokens/s at TPOT %.1f ms on %lld cards a request",
+             "%s, but others do better: %.0f tokens/s at TPOT %.1f ms with %lld cards a request",
              tri_grade_name(c->grade), c->speed.tokens_per_s, c->speed.tpot_ms,
              (long long)cards_of_request(c));
     reject(h, c);
@@ -133,6 +142,9 @@ static void consider(struct hunt *h, const struct tri_layout *layout, int expert
     if (!h->any || tri__better(c, h->best, h->fleet))
         *h->best = *c;
     h->any = true;
+    if (h->keep && c->grade == TRI_GRADE_SERVES && c->goals_met &&
+        c->speed.tokens_per_s > h->plan->pub.fastest.speed.tokens_per_s)
+        h->plan->pub.fastest = *c;
     if (h->keep && c->grade >= TRI_GRADE_GENERATES)
         keep_other(h, c);
     else

@@ -114,6 +114,45 @@ class Verdicts(unittest.TestCase):
         self.assertIn("bound by", no["reason"])
 
 
+class Buyer(unittest.TestCase):
+    """Questions a buyer asks twice, with more of something: the answers must not contradict."""
+    GRADES = ["does not load", "loads", "generates", "serves"]
+
+    def test_more_cards(self):
+        """Twice the cards: never a worse verdict, the fastest layout never slower, the chosen one hardly."""
+        for model, device in (("llama-3.1-70b", "B200"), ("qwen3-32b", "H100"), ("qwen3-32b", "RTX-4090"),
+                              ("deepseek-v3", "H200"), ("kimi-k3", "B300"), ("mixtral-8x7b", "A100-80GB")):
+            before = None
+            for cards in ("1x", "2x", "4x", "8x", "2x8x", "4x8x"):
+                p = plan("-m", model, "--hw", cards + device, "-c", "16", "--precision",
+                         "as-published" if model in ("deepseek-v3", "kimi-k3") else "int8")
+                speed = p["tokens_per_s"]["value"] if p["tokens_per_s"] else 0
+                grade = self.GRADES.index(p["verdict"])
+                if before:
+                    self.assertGreaterEqual(grade, before[0], (model, device, cards))
+                    if grade == before[0]:
+                        self.assertGreaterEqual(speed, before[1] * 0.65, (model, device, cards))
+                        self.assertGreaterEqual(p["fastest"]["tokens_per_s"]["value"] if p["fastest"] else 0,
+                                                before[2] * 0.999, (model, device, cards))
+                before = (grade, speed, p["fastest"]["tokens_per_s"]["value"] if p["fastest"] else 0)
+
+    def test_the_cheapest_change(self):
+        """As many cards as it takes, not a full box."""
+        for hw, more in (("1xRTX-4090", "4 RTX-4090"), ("1xH100", "2 H100")):
+            p = plan("-m", "llama-3.1-70b", "--hw", hw)
+            changes = [a["change"] for a in p["advice"]]
+            self.assertTrue(any(c.startswith(more) for c in changes), changes)
+            self.assertEqual(len(changes), len(set(changes)))
+
+    def test_nearest_of_what_generates(self):
+        """No cache at all: the layout shown is the one with most room, one request at a time."""
+        p = plan("-m", "kimi-k2", "--hw", "8xH200")
+        self.assertEqual(p["verdict"], "generates")
+        self.assertLessEqual(p["weights_bytes"], min(a["weights_bytes"] for a in p["alternatives"]
+                                                     if a["served_concurrency"] == 0))
+        self.assertLessEqual(p["running"], 1.01)
+
+
 class Output(unittest.TestCase):
     def test_figures_have_bands(self):
         p = plan("-m", "kimi-k3", "--hw", "8xB300")
@@ -305,6 +344,31 @@ class BadInput(unittest.TestCase):
         self.refused("does not run on", *k3, "--hw", "EPYC-9755-2S", "--engine", "vllm")
         self.refused("no routed experts", "-m", "qwen3-8b", "--hw", "8xB300", "--experts", "int4")
         self.refused("--stages", *k3, "--hw", "16xB200", "--layout", "tp8pp2", "--stages", "50,50")
+
+    def test_flags_without_effect(self):
+        """What would be ignored in silence is refused."""
+        k3 = ["-m", "kimi-k3", "--hw", "8xB300"]
+        self.refused("--spec", *k3, "--acceptance", "2")
+        self.refused("--machine", *k3, "--machines", "2")
+        self.refused("--layout", *k3, "--stages", "93")
+        self.refused("GiB of a B300", *k3, "--cache-gib", "1000")
+        self.refused("names the part", *k3, "--machine", "box.xml")
+        self.refused("one at a time", *k3, "--guide", "--launch")
+        self.refused("--html", *k3, "--buy", "--html", "x.html")
+        self.refused("is text", *k3, "--guide", "--json")
+        for count in ("0x10", "1e3", "1.5", "+5", "1.5.5k", ".5k", "1,000"):
+            self.refused("--input", *k3, "--input", count)
+        for number in ("0x1", "inf", "nan", "1e99", "1 ", ""):
+            self.refused("--rent", *k3, "--rent", number)
+
+    def test_refusals_are_one_line(self):
+        """A note about the vision tower must not stand before a refusal."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "config.json")
+            with open(path, "w") as f:
+                json.dump({"model_type": "kimi_k25", "text_config": {"model_type": "kimi_k2"},
+                           "vision_config": {}}, f)
+            self.refused("missing", "-m", path, "--hw", "8xB300", code=1)
 
     def test_configs(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -311,9 +311,9 @@ static void test_token_counts(void **state)
     } good[] = {
         { "1", 1 }, { "8k", 8192 }, { "32K", 32768 }, { "1M", 1048576 }, { "1.5k", 1536 }
     };
-    static const char *const bad[] = {
-        "", "0", "-1", "k", "8kk", "1e99", "nan", "inf", "8 k", "9g"
-    };
+    static const char *const bad[] = { "",    "0",   "-1",  "k",  "8kk",  "1e99",
+                                       "nan", "inf", "8 k", "9g", "1e3",  "0x8",
+                                       "1.5", "+5",  ".5k", "5.", "1.1k", "\xd9\xa3" };
     int64_t n = 0;
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
