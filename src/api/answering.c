@@ -139,11 +139,21 @@ static void end_with_fault(struct tri__exchange *x, const struct tri__fault *fau
     tri__fault_reply(q, fault, anthropic);
 }
 
+static void count_longest(const struct tri__exchange *x)
+{
+    int64_t longest = 0;
+    for (int64_t i = 0; i < x->n_choices; i++)
+        if (x->choice[i].completion_tokens > longest)
+            longest = x->choice[i].completion_tokens;
+    tri__gauges_longest(x->api->gauges, longest);
+}
+
 static void end_well(struct tri__exchange *x)
 {
     struct tri_http_request *q = x->request;
     const struct tri_http_watch none = { 0 };
     tri_http_watch(q, &none);
+    count_longest(x);
     if (x->p.stream) {
         x->format->end(x);
         end_stream(x);
@@ -507,6 +517,7 @@ void tri__exchange_start(struct tri__exchange *x)
         end_with_fault(x, &fault);
         return;
     }
+    tri__gauges_asked(x->api->gauges, &x->p);
     x->left = x->n_choices;
     x->next = x->api->first;
     if (x->next)

@@ -182,6 +182,9 @@ double tri__api_now_s(void);
 
 extern const struct tri__endpoint tri__chat, tri__completions, tri__messages, tri__count_tokens,
     tri__responses, tri__tokenize, tri__detokenize;
+/* Paths as /metrics names them, a fixed list: a client's own path never becomes a label. */
+enum { TRI__API_HANDLERS = 16 };
+const char *tri__handler_name(size_t handler, const char **method);
 /* Reads the request and begins to answer it. */
 void tri__serve(struct tri_api *api, struct tri_http_request *q,
                 const struct tri__endpoint *endpoint);
@@ -247,7 +250,9 @@ void tri__gauges_token(struct tri__gauges *g, double s); /* time since the one b
 void tri__gauges_request(struct tri__gauges *g, const struct tri__choice *c, const char *reason,
                          double s);
 void tri__gauges_rejected(struct tri__gauges *g, const char *reason);
-void tri__gauges_http(struct tri__gauges *g, int status, double s);
+void tri__gauges_http(struct tri__gauges *g, size_t handler, int status, double s);
+void tri__gauges_asked(struct tri__gauges *g, const struct tri__params *p);
+void tri__gauges_longest(struct tri__gauges *g, int64_t tokens); /* of a request's choices */
 void tri__gauges_limit(struct tri__gauges *g, const char *limit);
 
 struct tri_api {

@@ -1,7 +1,4 @@
-/*
- * What /metrics tells: vLLM's names, so that ready dashboards work, and our own for what vLLM has
- * no word for (experts, states, memory accounts). Names and buckets: docs.vllm.ai, design/metrics.
- */
+/* What /metrics tells: the registry, what is counted as it happens, and what is read when asked. */
 #include "api/api_priv.h"
 
 #include <dirent.h>
@@ -9,71 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static const double ttft_s[] = { .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,   .75,  1,
-                                 2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560, 5120, 10240 };
-static const double itl_s[] = { .01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
-                                .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80 };
-static const double e2e_s[] = { .3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
-                                30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680 };
-static const double token_counts[] = { 1,     2,      5,      10,     20,     50,    100,
-                                       200,   500,    1000,   2000,   5000,   10000, 20000,
-                                       50000, 100000, 200000, 500000, 1000000 };
-
-#define HISTOGRAMS(X)                                                                              \
-    X(TTFT, "vllm:time_to_first_token_seconds", "Time to first token.", ttft_s)                    \
-    X(ITL, "vllm:inter_token_latency_seconds", "Time between two tokens.", itl_s)                  \
-    X(TPOT, "vllm:time_per_output_token_seconds", "Time between two tokens (older name).", itl_s)  \
-    X(REQUEST_TPOT, "vllm:request_time_per_output_token_seconds",                                  \
-      "Mean time per token of a request.", itl_s)                                                  \
-    X(E2E, "vllm:e2e_request_latency_seconds", "Time of a request, all in all.", e2e_s)            \
-    X(QUEUE, "vllm:request_queue_time_seconds", "Time spent waiting for a slot.", e2e_s)           \
-    X(PREFILL, "vllm:request_prefill_time_seconds", "Time from slot to first token.", e2e_s)       \
-    X(DECODE, "vllm:request_decode_time_seconds", "Time from first token to last.", e2e_s)         \
-    X(PROMPT, "vllm:request_prompt_tokens", "Prompt tokens of a request.", token_counts)           \
-    X(GENERATION, "vllm:request_generation_tokens", "Tokens made for a request.", token_counts)    \
-    X(HTTP, "http_request_duration_seconds", "Time of an HTTP request.", e2e_s)
-
-#define COUNTERS(X)                                                                                \
-    X(SUCCESS_STOP, "vllm:request_success_total", "Requests by how they ended.",                   \
-      ",finished_reason=\"stop\"")                                                                 \
-    X(SUCCESS_LENGTH, "vllm:request_success_total", "", ",finished_reason=\"length\"")             \
-    X(SUCCESS_ABORT, "vllm:request_success_total", "", ",finished_reason=\"abort\"")               \
-    X(SUCCESS_ERROR, "vllm:request_success_total", "", ",finished_reason=\"error\"")               \
-    X(PROMPT_TOKENS, "vllm:prompt_tokens_total", "Prompt tokens of admitted requests.", "")        \
-    X(GENERATION_TOKENS, "vllm:generation_tokens_total", "Tokens sampled.", "")                    \
-    X(CACHE_QUERIES, "vllm:prefix_cache_queries_total", "Prompt tokens looked up.", "")            \
-    X(CACHE_HITS, "vllm:prefix_cache_hits_total", "Of these, tokens already computed.", "")        \
-    X(PREEMPTIONS, "vllm:num_preemptions_total", "Preempted requests.", "")                        \
-    X(CORRUPTED, "vllm:corrupted_requests_total", "Requests ended by NaN or Inf in logits.", "")   \
-    X(REJECTED_QUEUE, "vllm:admission_rejections_total", "Requests refused.",                      \
-      ",reason=\"queue_full\"")                                                                    \
-    X(REJECTED_LENGTH, "vllm:admission_rejections_total", "",                                      \
-      ",reason=\"context_length_exceeded\"")                                                       \
-    X(REJECTED_DRAIN, "vllm:admission_rejections_total", "", ",reason=\"draining\"")               \
-    X(REJECTED_OTHER, "vllm:admission_rejections_total", "", ",reason=\"other\"")                  \
-    X(HTTP_2XX, "http_requests_total", "HTTP answers by class.", ",status=\"2xx\"")                \
-    X(HTTP_3XX, "http_requests_total", "", ",status=\"3xx\"")                                      \
-    X(HTTP_4XX, "http_requests_total", "", ",status=\"4xx\"")                                      \
-    X(HTTP_5XX, "http_requests_total", "", ",status=\"5xx\"")                                      \
-    X(CHECKPOINTS_TAKEN, "trireme_checkpoints_taken_total", "States kept for reuse.", "")          \
-    X(CHECKPOINTS_EVICTED, "trireme_checkpoints_evicted_total", "States dropped for room.", "")    \
-    X(STEPS, "trireme_steps_total", "Forward passes.", "")                                         \
-    X(EXPERT_HITS, "trireme_expert_cache_hits_total", "Experts found in RAM.", "")                 \
-    X(EXPERT_MISSES, "trireme_expert_cache_misses_total", "Experts read from a drive.", "")        \
-    X(EXPERT_BYTES, "trireme_disk_read_bytes_total", "Bytes of experts read from drives.", "")
-
-#define GAUGES(X)                                                                                  \
-    X(RUNNING, "vllm:num_requests_running", "Requests being computed.", "")                        \
-    X(WAITING, "vllm:num_requests_waiting", "Requests waiting for a slot.", "")                    \
-    X(CACHE_USE, "vllm:kv_cache_usage_perc", "Share of all slots' tokens in use, 0 to 1.", "")     \
-    X(CHECKPOINTS, "trireme_checkpoints", "States kept for reuse now.", "")                        \
-    X(CHECKPOINT_BYTES, "trireme_checkpoint_bytes", "Their memory.", "")                           \
-    X(CONNECTIONS, "trireme_http_connections", "Open connections.", "")                            \
-    X(MEMORY_CEILING, "trireme_memory_ceiling_bytes", "The memory budget.", "")                    \
-    X(RSS, "process_resident_memory_bytes", "Resident memory.", NULL)                              \
-    X(FDS, "process_open_fds", "Open file descriptors.", NULL)                                     \
-    X(START, "process_start_time_seconds", "Start, in seconds of the epoch.", NULL)
+#include "api/gauges_list.h"
 
 /* What the HTTP room tells; after them come the limits of the api. */
 static const char *const http_limits[] = { "body_bytes",  "bodies_bytes",        "line_bytes",
@@ -93,6 +26,9 @@ static const char *limit_name(size_t i)
         return http_limits[i];
     return i == LIMIT_QUEUE ? "queue" : tri_api_limit_name((enum tri_api_limit)(i - N_HTTP_LIMITS));
 }
+
+/* HTTP answers by class: 2xx to 5xx. */
+enum { N_CLASSES = 4 };
 
 enum histogram {
 #define H(name, a, b, c) HISTOGRAM_##name,
@@ -117,6 +53,7 @@ struct tri__gauges {
     struct tri_metrics *metrics;
     struct tri_metric *histogram[N_HISTOGRAMS], *counter[N_COUNTERS], *gauge[N_GAUGES];
     struct tri_metric *account[TRI_MEM_ACCOUNTS], *limit[N_LIMITS];
+    struct tri_metric *http[TRI__API_HANDLERS][N_CLASSES];
     char base[TRI_API_MAX_MODEL_NAME_BYTES * 2 + 64];
 };
 
@@ -155,24 +92,56 @@ static void add_all(struct tri__gauges *g)
         more);
     GAUGES(G)
 #undef G
+}
+
+/* One name, one metric for each value of some labels. */
+static struct tri_metric *add_one(struct tri__gauges *g, enum tri_metric_kind kind,
+                                  const char *name, const char *help, const char *more)
+{
+    const struct tri_metric_spec spec = { .kind = kind, .name = name, .help = help };
+    return add(g, spec, more);
+}
+
+static void add_families(struct tri__gauges *g)
+{
+    char more[160];
     for (size_t i = 0; i < N_LIMITS; i++) {
-        char more[64];
         snprintf(more, sizeof more, ",limit=\"%s\"", limit_name(i));
-        g->limit[i] = add(g,
-                          (struct tri_metric_spec){ .kind = TRI_METRIC_COUNTER,
-                                                    .name = "trireme_limit_hits_total",
-                                                    .help = "Limits hit, by name." },
-                          more);
+        g->limit[i] = add_one(g, TRI_METRIC_COUNTER, "trireme_limit_hits_total",
+                              "Limits hit, by name.", more);
     }
     for (int i = 0; i < TRI_MEM_ACCOUNTS; i++) {
-        char more[64];
         snprintf(more, sizeof more, ",account=\"%s\"", tri_account_name((enum tri_account)i));
-        g->account[i] = add(g,
-                            (struct tri_metric_spec){ .kind = TRI_METRIC_GAUGE,
-                                                      .name = "trireme_memory_bytes",
-                                                      .help = "Memory in use, by account." },
-                            more);
+        g->account[i] = add_one(g, TRI_METRIC_GAUGE, "trireme_memory_bytes",
+                                "Memory in use, by account.", more);
     }
+    for (size_t i = 0; i < TRI__API_HANDLERS; i++)
+        for (int class = 0; class < N_CLASSES; class ++) {
+            const char *method = "-";
+            const char *handler = tri__handler_name(i, &method);
+            snprintf(more, sizeof more, ",handler=\"%s\",method=\"%s\",status=\"%dxx\"", handler,
+                     method, class + 2);
+            g->http[i][class] = add_one(g, TRI_METRIC_COUNTER, "http_requests_total",
+                                        "HTTP answers, by path and class.", more);
+        }
+}
+
+/* Constants, told as labels of a 1. */
+static void add_infos(struct tri__gauges *g, const struct tri_api *api)
+{
+    char more[160];
+    struct tri_sched_stats s;
+    tri_sched_read_stats(api->options.sched, &s);
+    long long blocks = (long long)(s.slots * s.context_tokens / TRI_ENGINE_GRID_TOKENS);
+    snprintf(more, sizeof more,
+             ",block_size=\"%d\",num_gpu_blocks=\"%lld\",enable_prefix_caching=\"True\"",
+             TRI_ENGINE_GRID_TOKENS, blocks);
+    tri_metric_set(add_one(g, TRI_METRIC_GAUGE, "vllm:cache_config_info",
+                           "How states are kept: the grid of reuse, and slots in its units.", more),
+                   1);
+    tri_metric_set(add_one(g, TRI_METRIC_GAUGE, "trireme_build_info", "This program.",
+                           ",version=\"" TRI_VERSION "\""),
+                   1);
 }
 
 enum tri_status tri__gauges_open(struct tri__gauges **out, const struct tri_api *api,
@@ -193,6 +162,8 @@ enum tri_status tri__gauges_open(struct tri__gauges **out, const struct tri_api 
     snprintf(g->base, sizeof g->base, "engine=\"0\",model_name=\"%s\"", name.data ? name.data : "");
     tri_buf_fini(&name);
     add_all(g);
+    add_families(g);
+    add_infos(g, api);
     tri_metric_set(g->gauge[GAUGE_START], (double)time(NULL));
     *out = g;
     return TRI_OK;
@@ -236,6 +207,7 @@ void tri__gauges_request(struct tri__gauges *g, const struct tri__choice *c, con
     tri_metric_observe(g->histogram[HISTOGRAM_PREFILL], f.first_token_s - f.admitted_s);
     tri_metric_observe(g->histogram[HISTOGRAM_PROMPT], (double)f.prompt_tokens);
     tri_metric_observe(g->histogram[HISTOGRAM_GENERATION], (double)c->completion_tokens);
+    tri_metric_observe(g->histogram[HISTOGRAM_INFERENCE], s - (f.admitted_s - f.submitted_s));
     if (c->completion_tokens < 2)
         return;
     double decode = c->last_token_s - f.first_token_s;
@@ -255,12 +227,25 @@ void tri__gauges_rejected(struct tri__gauges *g, const char *reason)
         tri__gauges_limit(g, "queue");
 }
 
-void tri__gauges_http(struct tri__gauges *g, int status, double s)
+void tri__gauges_http(struct tri__gauges *g, size_t handler, int status, double s)
 {
-    int class = status / 100;
-    if (class >= 2 && class <= 5)
-        tri_metric_add(g->counter[COUNTER_HTTP_2XX + (class - 2)], 1);
+    int class = status / 100 - 2;
+    TRI_ASSERT(handler < TRI__API_HANDLERS);
+    if (class >= 0 && class < N_CLASSES)
+        tri_metric_add(g->http[handler][class], 1);
     tri_metric_observe(g->histogram[HISTOGRAM_HTTP], s);
+}
+
+void tri__gauges_asked(struct tri__gauges *g, const struct tri__params *p)
+{
+    tri_metric_observe(g->histogram[HISTOGRAM_PARAM_N], (double)p->n);
+    if (p->max_tokens_given)
+        tri_metric_observe(g->histogram[HISTOGRAM_PARAM_MAX], (double)p->max_tokens);
+}
+
+void tri__gauges_longest(struct tri__gauges *g, int64_t tokens)
+{
+    tri_metric_observe(g->histogram[HISTOGRAM_LONGEST], (double)tokens);
 }
 
 void tri__gauges_limit(struct tri__gauges *g, const char *limit)
@@ -298,22 +283,35 @@ static double resident_bytes(void)
 
 static void set_counters(struct tri__gauges *g, const struct tri_sched_stats *s)
 {
+    const struct tri_engine_counters *e = &s->engine;
+    const struct tri_experts_stats *x = &s->experts;
     const struct {
         enum counter which;
-        uint64_t value;
-    } all[] = { { COUNTER_PROMPT_TOKENS, s->query_tokens },
-                { COUNTER_GENERATION_TOKENS, s->sampled_tokens },
-                { COUNTER_CACHE_QUERIES, s->query_tokens },
-                { COUNTER_CACHE_HITS, s->hit_tokens },
-                { COUNTER_CORRUPTED, s->engine.numeric_failures },
-                { COUNTER_CHECKPOINTS_TAKEN, s->checkpoints_taken },
-                { COUNTER_CHECKPOINTS_EVICTED, s->checkpoints_evicted },
-                { COUNTER_STEPS, s->engine.steps },
-                { COUNTER_EXPERT_HITS, s->experts.reuse_hits + s->experts.prefetch_hits },
-                { COUNTER_EXPERT_MISSES, s->experts.misses },
-                { COUNTER_EXPERT_BYTES, s->experts.read_bytes } };
+        double value;
+    } all[] = { { COUNTER_PROMPT_TOKENS, (double)s->query_tokens },
+                { COUNTER_GENERATION_TOKENS, (double)s->sampled_tokens },
+                { COUNTER_CACHE_QUERIES, (double)s->query_tokens },
+                { COUNTER_CACHE_HITS, (double)s->hit_tokens },
+                { COUNTER_CORRUPTED, (double)e->numeric_failures },
+                { COUNTER_CHECKPOINTS_TAKEN, (double)s->checkpoints_taken },
+                { COUNTER_CHECKPOINTS_EVICTED, (double)s->checkpoints_evicted },
+                { COUNTER_STEPS, (double)e->steps },
+                { COUNTER_PREFILLED, (double)e->prefill_tokens },
+                { COUNTER_DECODED, (double)e->decode_tokens },
+                { COUNTER_PREFILL_S, (double)e->prefill_ns * 1e-9 },
+                { COUNTER_DECODE_S, (double)e->decode_ns * 1e-9 },
+                { COUNTER_SAMPLE_S, (double)e->sample_ns * 1e-9 },
+                { COUNTER_EXPERT_HITS, (double)(x->reuse_hits + x->prefetch_hits) },
+                { COUNTER_EXPERT_MISSES, (double)x->misses },
+                { COUNTER_EXPERT_BYTES, (double)x->read_bytes },
+                { COUNTER_EXPERT_EVICTIONS, (double)x->evictions },
+                { COUNTER_EXPERT_WASTED, (double)x->wasted_prefetches },
+                { COUNTER_EXPERT_WAIT_S, (double)x->wait_ns * 1e-9 },
+                { COUNTER_EXPERT_READ_S, (double)x->reading_ns * 1e-9 } };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        tri_metric_set(g->counter[all[i].which], (double)all[i].value);
+        tri_metric_set(g->counter[all[i].which], all[i].value);
+    tri_metric_set_buckets(g->histogram[HISTOGRAM_STEP_TOKENS], s->step_tokens,
+                           (double)(e->prefill_tokens + e->decode_tokens));
 }
 
 void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_buf *out)
@@ -327,6 +325,11 @@ void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_bu
     tri_metric_set(g->gauge[GAUGE_RUNNING], (double)s.running);
     tri_metric_set(g->gauge[GAUGE_WAITING], (double)s.waiting);
     tri_metric_set(g->gauge[GAUGE_CACHE_USE], all > 0 ? (double)s.held_tokens / all : 0);
+    tri_metric_set(g->gauge[GAUGE_CACHE_USE_OLD], all > 0 ? (double)s.held_tokens / all : 0);
+    tri_metric_set(g->gauge[GAUGE_STEP_AGE], s.running ? tri__api_now_s() - s.last_step_s : 0);
+    tri_metric_set(g->gauge[GAUGE_PREPARING], (double)tri__preparer_waiting(api->preparer));
+    tri_metric_set(g->gauge[GAUGE_EXPERT_SLOTS], (double)s.experts.slots);
+    tri_metric_set(g->gauge[GAUGE_EXPERT_RECORDS], (double)s.experts.records);
     tri_metric_set(g->gauge[GAUGE_CHECKPOINTS], (double)s.checkpoints);
     tri_metric_set(g->gauge[GAUGE_CHECKPOINT_BYTES], (double)s.checkpoint_bytes);
     tri_metric_set(g->gauge[GAUGE_CONNECTIONS], (double)tri_http_connections(api->http));

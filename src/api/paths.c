@@ -1,6 +1,7 @@
 /* Who may ask, for what: Host and Origin, keys, the table of paths, and the small endpoints. */
 #include "api/api_priv.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -140,6 +141,27 @@ static const struct route *find_route(const struct tri_http_head *h, struct tri_
     else
         tri__fault_is(fault, 404, "not_found", "no such path here");
     return NULL;
+}
+
+/* After the routes: one model, the page, anything else. */
+enum { N_ROUTES = sizeof routes / sizeof routes[0], HANDLER_PAGE = N_ROUTES + 1, HANDLER_NONE };
+static_assert(HANDLER_NONE + 1 == TRI__API_HANDLERS, "api_priv.h counts the handlers");
+
+const char *tri__handler_name(size_t handler, const char **method)
+{
+    const struct route *r = handler < N_ROUTES ? &routes[handler] : &one_model;
+    *method = r->post ? "POST" : handler == HANDLER_NONE ? "-" : "GET";
+    return handler == HANDLER_PAGE ? "page" : handler == HANDLER_NONE ? "none" : r->path;
+}
+
+static size_t handler_of(const struct tri_http_head *h)
+{
+    struct tri__fault fault = { 0 };
+    const char *allow = NULL;
+    if (h && tri__page_has(h))
+        return HANDLER_PAGE;
+    const struct route *r = h ? find_route(h, &fault, &allow) : NULL;
+    return !r ? HANDLER_NONE : r == &one_model ? N_ROUTES : (size_t)(r - routes);
 }
 
 /* --- who may ask ----------------------------------------------------------------------------- */
@@ -401,7 +423,7 @@ void tri_api_answered(void *arg, const struct tri_http_request *request, int sta
     struct tri_api *api = arg;
     const struct tri_http_head *h = tri_http_head(request);
     char path[80] = "-", method[24] = "-";
-    tri__gauges_http(api->gauges, status, s);
+    tri__gauges_http(api->gauges, handler_of(h), status, s);
     if (h) {
         tri_printable(path, sizeof path, h->path.at, h->path.bytes);
         tri_printable(method, sizeof method, h->method.at, h->method.bytes);

@@ -92,6 +92,21 @@ void tri_metric_observe(struct tri_metric *metric, double value)
     pthread_mutex_unlock(&metric->owner->lock);
 }
 
+void tri_metric_set_buckets(struct tri_metric *metric, const uint64_t *counts, double sum)
+{
+    if (!metric)
+        return;
+    pthread_mutex_lock(&metric->owner->lock);
+    metric->count = 0;
+    for (size_t i = 0; i <= metric->spec.n_buckets; i++) {
+        metric->count += counts[i];
+        if (i < metric->spec.n_buckets)
+            metric->bucket[i] = counts[i];
+    }
+    metric->value = sum;
+    pthread_mutex_unlock(&metric->owner->lock);
+}
+
 double tri_metric_value(struct tri_metric *metric)
 {
     if (!metric)

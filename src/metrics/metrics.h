@@ -7,6 +7,7 @@
 #define TRI_METRICS_METRICS_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -37,6 +38,8 @@ struct tri_metric *tri_metrics_add(struct tri_metrics *metrics, const struct tri
 void tri_metric_add(struct tri_metric *metric, double value); /* counter (value >= 0) or gauge */
 void tri_metric_set(struct tri_metric *metric, double value); /* also a counter kept elsewhere */
 void tri_metric_observe(struct tri_metric *metric, double value); /* histogram */
+/* A histogram kept elsewhere: `counts` for each bucket and one for +Inf, not cumulative. */
+void tri_metric_set_buckets(struct tri_metric *metric, const uint64_t *counts, double sum);
 double tri_metric_value(struct tri_metric *metric); /* a histogram: number of observations */
 
 /* Appends the whole registry. Returns out->failed. */

@@ -84,7 +84,8 @@ static void admit(struct tri_sched *s)
         struct tri_job *job = s->queue;
         dequeue(s, &s->queue);
         if (tri__sched_place(s, job) == TRI_OK) {
-            s->stats.running++;
+            if (s->stats.running++ == 0) /* idle time is no step's age */
+                s->stats.last_step_s = tri__sched_now_s();
             set_border(s, job);
             continue;
         }
@@ -163,12 +164,29 @@ static void tell_failure(struct tri_sched *s, const struct tri_error *failure)
 
 /* --- the thread ------------------------------------------------------------------------------ */
 
+/* One step more: how many rows it had. */
+static void count_step(struct tri_sched *s, const struct tri_engine_counters *now)
+{
+    static const uint64_t bounds[] = TRI_SCHED_STEP_BOUNDS;
+    const struct tri_engine_counters *before = &s->stats.engine;
+    uint64_t rows =
+        now->prefill_tokens + now->decode_tokens - before->prefill_tokens - before->decode_tokens;
+    size_t i = 0;
+    while (i < TRI_SCHED_STEP_BUCKETS && rows > bounds[i])
+        i++;
+    s->stats.step_tokens[i]++;
+    s->stats.last_step_s = tri__sched_now_s();
+}
+
 static void count(struct tri_sched *s)
 {
+    struct tri_engine_counters now;
     s->stats.held_tokens = 0;
     for (int64_t i = 0; i < s->options.slots; i++)
         s->stats.held_tokens += tri_sequence_computed(s->slot[i].sequence);
-    tri_engine_count(s->engine, &s->stats.engine);
+    tri_engine_count(s->engine, &now);
+    count_step(s, &now);
+    s->stats.engine = now;
     tri_model_expert_stats(s->model, &s->stats.experts);
 }
 

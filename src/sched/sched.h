@@ -112,12 +112,21 @@ void tri_job_release(struct tri_job *job);
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
+/* Rows of a step, counted in vLLM's buckets; the last is for more. */
+#define TRI_SCHED_STEP_BOUNDS                                                                      \
+    {                                                                                              \
+        1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384                             \
+    }
+enum { TRI_SCHED_STEP_BUCKETS = 13 };
+
 struct tri_sched_stats {
     int64_t running, waiting, slots, context_tokens;
     int64_t held_tokens; /* in all slots, running or kept */
     uint64_t submitted, finished, rejected, failed;
     uint64_t query_tokens, hit_tokens; /* prompts admitted, and what of them was already computed */
     uint64_t sampled_tokens;
+    uint64_t step_tokens[TRI_SCHED_STEP_BUCKETS + 1];
+    double last_step_s; /* CLOCK_MONOTONIC; 0: none yet */
     int64_t checkpoints;
     uint64_t checkpoint_bytes, checkpoints_taken, checkpoints_evicted;
     struct tri_engine_counters engine;
