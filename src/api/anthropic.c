@@ -159,7 +159,7 @@ static void end(struct tri__exchange *x)
 static void error(struct tri__exchange *x, const struct tri__fault *fault)
 {
     tri_buf_puts(&x->out, "event: error\ndata: ");
-    tri__fault_json(&x->out, fault, true);
+    tri__fault_json(&x->out, fault, true, x->request);
     tri_buf_puts(&x->out, "\n\n");
 }
 

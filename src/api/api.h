@@ -75,6 +75,7 @@ struct tri_api_options {
     const char *key_file;   /* NULL: no key is asked for */
     bool strict_params;     /* unknown fields and other model names are refused */
     bool map_medium;        /* reasoning_effort "medium" means high; otherwise 400 */
+    bool open_metrics;      /* /metrics needs no key */
     bool check_host;        /* Host must be a loopback name or one of `hosts` */
     const char *const *hosts;
     size_t n_hosts;

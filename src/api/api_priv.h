@@ -9,6 +9,9 @@
 #include "base/buf.h"
 #include "metrics/metrics.h"
 
+/* Before reasoning in a response item's encrypted_content. It is no secret: the text follows. */
+#define TRI__API_SEALED "trireme-reasoning:"
+
 enum { TRI__API_MAX_OUT_BYTES = 256 << 20, TRI__API_MESSAGE_BYTES = 400 };
 
 /* --- faults: why a request is refused -------------------------------------------------------- */
@@ -27,7 +30,9 @@ bool tri__fault_is(struct tri__fault *fault, int status, const char *code, const
     TRI_PRINTF(4, 5);
 /* From a tri_error of rendering or submitting. */
 bool tri__fault_from(struct tri__fault *fault, const struct tri_error *err);
-void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic);
+void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic,
+                     const struct tri_http_request *request);
+void tri__request_id(char out[40], const struct tri_http_request *request);
 void tri__fault_reply(struct tri_http_request *request, const struct tri__fault *fault,
                       bool anthropic);
 
@@ -37,7 +42,7 @@ struct tri__params {
     struct tri_sampling sampling;
     int64_t max_tokens, min_tokens, n, top_logprobs, priority;
     bool max_tokens_given, stream, include_usage, continuous_usage, logprobs, ignore_eos, echo;
-    bool return_token_ids;
+    bool return_token_ids, return_progress, timings_per_token;
     const char *stop[TRI_STOP_MAX_STRINGS]; /* point into the parsed body */
     size_t n_stop;
     int32_t stop_ids[TRI_ENGINE_MAX_STOP_IDS];
@@ -56,6 +61,8 @@ enum tri__dialect { TRI__CHAT, TRI__COMPLETIONS, TRI__MESSAGES, TRI__RESPONSES }
 bool tri__params_read(struct tri__params *p, const struct tri_api *api, enum tri__dialect dialect,
                       const json_t *body, struct tri__fault *fault);
 void tri__params_fini(struct tri__params *p);
+/* Kinds of the fields without effect, and what this dialect cannot give. */
+bool tri__fields_check(const json_t *body, enum tri__dialect dialect, struct tri__fault *fault);
 
 /* --- exchanges ------------------------------------------------------------------------------- */
 
@@ -72,6 +79,7 @@ struct tri__choice {
     struct tri_buf content, logprobs, piece; /* logprobs: of tokens not yet told */
     struct tri_turn turn;
     struct tri_ids sampled;
+    size_t told_ids; /* of `sampled`, with return_token_ids in a stream */
     bool done;
     const char *finish; /* "stop", "length", "tool_calls" */
     int64_t completion_tokens, reasoning_tokens;
@@ -96,6 +104,7 @@ struct tri__format {
     void (*end)(struct tri__exchange *x);
     void (*error)(struct tri__exchange *x, const struct tri__fault *fault);
     void (*keepalive)(struct tri__exchange *x);
+    void (*progress)(struct tri__exchange *x, const struct tri_job_facts *facts); /* or NULL */
     void (*whole)(struct tri__exchange *x, struct tri_buf *out);
     bool anthropic;
 };
@@ -130,7 +139,7 @@ struct tri__exchange {
     struct tri__choice *choice;
     int64_t n_choices, left; /* left: not done yet */
     char id[40];
-    int64_t created, sequence_number;
+    int64_t created, sequence_number, progress_tokens;
     double begin_s, last_write_s;
     bool began, silent, usage_told; /* silent: a keepalive was sent in this silence */
     atomic_int posts;               /* wake-ups on their way to this thread */
@@ -170,6 +179,11 @@ void tri__openai_usage(struct tri_buf *out, const struct tri__exchange *x);
 void tri__openai_usage_chunk(struct tri__exchange *x);
 void tri__openai_error(struct tri__exchange *x, const struct tri__fault *fault);
 void tri__openai_keepalive(struct tri__exchange *x);
+/* `,"token_ids":[...]` of what was not told yet, if they were asked for. */
+void tri__openai_token_ids(struct tri_buf *out, struct tri__choice *c);
+void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__exchange *x);
+/* `,"timings":{...}` as llama.cpp writes them: several pages and test rigs read these. */
+void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c);
 
 /* --- small writers --------------------------------------------------------------------------- */
 

@@ -8,6 +8,24 @@ static void open_object(struct tri__exchange *x, struct tri_buf *out)
     tri_buf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":",
                    x->id, (long long)x->created);
     tri__put_quoted(out, x->p.model);
+    tri_buf_puts(out, ",\"system_fingerprint\":\"trireme-" TRI_VERSION "\"");
+}
+
+/* The end of a choice, after its log probabilities. */
+static void put_end(struct tri_buf *out, struct tri__choice *c, const char *finish)
+{
+    tri__openai_token_ids(out, c);
+    tri_buf_puts(out, ",\"finish_reason\":");
+    if (finish)
+        tri__put_quoted(out, finish);
+    else
+        tri_buf_puts(out, "null");
+    tri_buf_puts(out, ",\"stop_reason\":");
+    if (finish && c->found >= 0)
+        tri__put_quoted(out, c->x->p.stop[c->found]);
+    else
+        tri_buf_puts(out, "null");
+    tri_buf_puts(out, "}");
 }
 
 /* --- log probabilities: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} ----------- */
@@ -95,12 +113,8 @@ static void put_chunk(struct tri__choice *c, const char *text, size_t n, const c
         put_logprobs(&x->out, c);
     else
         tri_buf_puts(&x->out, "null");
-    tri_buf_puts(&x->out, ",\"finish_reason\":");
-    if (finish)
-        tri__put_quoted(&x->out, finish);
-    else
-        tri_buf_puts(&x->out, "null");
-    tri_buf_puts(&x->out, "}]");
+    put_end(&x->out, c, finish);
+    tri_buf_puts(&x->out, "]");
     if (x->p.include_usage)
         tri_buf_puts(&x->out, ",\"usage\":null");
     tri_buf_puts(&x->out, "}\n\n");
@@ -177,9 +191,8 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         tri_buf_fini(&text);
         tri_buf_puts(out, ",\"logprobs\":");
         put_logprobs(out, c);
-        tri_buf_puts(out, ",\"finish_reason\":");
-        tri__put_quoted(out, c->finish);
-        tri_buf_puts(out, "}");
+        tri__openai_prompt_ids(out, x);
+        put_end(out, c, c->finish);
     }
     tri_buf_puts(out, "],\"usage\":");
     tri__openai_usage(out, x);

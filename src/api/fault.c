@@ -86,14 +86,22 @@ bool tri__fault_from(struct tri__fault *fault, const struct tri_error *err)
     }
 }
 
-void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic)
+void tri__request_id(char out[40], const struct tri_http_request *request)
 {
+    snprintf(out, 40, "req_%016llx", (unsigned long long)tri_http_serial(request));
+}
+
+void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic,
+                     const struct tri_http_request *request)
+{
+    char id[40];
     if (anthropic) {
         tri_buf_puts(out, "{\"type\":\"error\",\"error\":{\"type\":");
         tri__put_quoted(out, fault->type);
         tri_buf_puts(out, ",\"message\":");
         tri__put_quoted(out, fault->message);
-        tri_buf_puts(out, "}}");
+        tri__request_id(id, request);
+        tri_buf_printf(out, "},\"request_id\":\"%s\"}", id);
         return;
     }
     tri_buf_puts(out, "{\"error\":{\"message\":");
@@ -121,7 +129,7 @@ void tri__fault_reply(struct tri_http_request *request, const struct tri__fault 
 {
     struct tri_buf out;
     tri_buf_init(&out, 4096);
-    tri__fault_json(&out, fault, anthropic);
+    tri__fault_json(&out, fault, anthropic, request);
     tri_buf_putc(&out, '\n');
     if (fault->status == 429 || fault->status == 503)
         tri_http_add_field(request, "Retry-After", "2");

@@ -26,10 +26,15 @@ static void close_chunk(struct tri__exchange *x)
 }
 
 /* A choice up to its delta; the caller writes the delta's inside, then ends the choice. */
+static void open_choice(struct tri__choice *c)
+{
+    tri_buf_printf(&c->x->out, ",\"choices\":[{\"index\":%lld,\"delta\":{", (long long)c->index);
+}
+
 static void open_delta(struct tri__choice *c)
 {
     open_chunk(c->x);
-    tri_buf_printf(&c->x->out, ",\"choices\":[{\"index\":%lld,\"delta\":{", (long long)c->index);
+    open_choice(c);
 }
 
 static void close_delta(struct tri__choice *c, const char *finish)
@@ -42,6 +47,7 @@ static void close_delta(struct tri__choice *c, const char *finish)
         tri_buf_puts(out, "]}");
         tri_buf_clear(&c->logprobs);
     }
+    tri__openai_token_ids(out, c);
     tri_buf_puts(out, ",\"finish_reason\":");
     if (finish)
         tri__put_quoted(out, finish);
@@ -52,16 +58,34 @@ static void close_delta(struct tri__choice *c, const char *finish)
         tri__put_quoted(out, c->x->p.stop[c->found]);
     }
     tri_buf_puts(out, "}]");
+    if (c->index == 0 && (finish || (c->x->p.timings_per_token && c->completion_tokens)))
+        tri__openai_timings(out, c);
     close_chunk(c->x);
 }
 
 static void begin(struct tri__exchange *x)
 {
     for (int64_t i = 0; i < x->n_choices; i++) {
-        open_delta(&x->choice[i]);
+        open_chunk(x);
+        if (i == 0)
+            tri__openai_prompt_ids(&x->out, x);
+        open_choice(&x->choice[i]);
         tri_buf_puts(&x->out, "\"role\":\"assistant\",\"content\":\"\"");
         close_delta(&x->choice[i], NULL);
     }
+}
+
+/* llama.cpp's return_progress: how much of the prompt is computed. */
+static void progress(struct tri__exchange *x, const struct tri_job_facts *f)
+{
+    open_chunk(x);
+    tri_buf_printf(&x->out,
+                   ",\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,"
+                   "\"time_ms\":%.0f}",
+                   (long long)f->prompt_tokens, (long long)f->cached_tokens,
+                   (long long)f->computed_tokens, 1e3 * (tri__api_now_s() - f->admitted_s));
+    open_choice(&x->choice[0]);
+    close_delta(&x->choice[0], NULL);
 }
 
 static void text(struct tri__choice *c, enum tri_event_kind kind, const char *bytes, size_t n)
@@ -153,7 +177,7 @@ static void put_message(struct tri_buf *out, const struct tri__choice *c)
     tri_buf_puts(out, "}");
 }
 
-static void put_choice(struct tri_buf *out, const struct tri__choice *c)
+static void put_choice(struct tri_buf *out, struct tri__choice *c)
 {
     tri_buf_printf(out, "%s{\"index\":%lld,\"message\":", c->index ? "," : "", (long long)c->index);
     put_message(out, c);
@@ -164,12 +188,7 @@ static void put_choice(struct tri_buf *out, const struct tri__choice *c)
     } else {
         tri_buf_puts(out, ",\"logprobs\":null");
     }
-    if (c->x->p.return_token_ids) {
-        tri_buf_puts(out, ",\"token_ids\":[");
-        for (size_t i = 0; i < c->sampled.count_tokens; i++)
-            tri_buf_printf(out, i ? ",%d" : "%d", (int)c->sampled.data[i]);
-        tri_buf_puts(out, "]");
-    }
+    tri__openai_token_ids(out, c);
     tri_buf_puts(out, ",\"finish_reason\":");
     tri__put_quoted(out, c->finish);
     tri_buf_puts(out, ",\"stop_reason\":");
@@ -178,19 +197,6 @@ static void put_choice(struct tri_buf *out, const struct tri__choice *c)
     else
         tri_buf_puts(out, "null");
     tri_buf_puts(out, "}");
-}
-
-/* llama.cpp's timings, which several pages and test rigs read. */
-static void put_timings(struct tri_buf *out, const struct tri__choice *c)
-{
-    struct tri_job_facts f;
-    tri_job_facts(c->job, &f);
-    tri_buf_printf(out,
-                   ",\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,"
-                   "\"predicted_n\":%lld,\"predicted_ms\":%.3f}",
-                   (long long)f.cached_tokens, (long long)(f.prompt_tokens - f.cached_tokens),
-                   1e3 * (f.first_token_s - f.admitted_s), (long long)c->completion_tokens,
-                   1e3 * (f.ended_s > 0 ? f.ended_s - f.first_token_s : 0));
 }
 
 static void whole(struct tri__exchange *x, struct tri_buf *out)
@@ -204,7 +210,8 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         put_choice(out, &x->choice[i]);
     tri_buf_puts(out, "],\"usage\":");
     tri__openai_usage(out, x);
-    put_timings(out, &x->choice[0]);
+    tri__openai_prompt_ids(out, x);
+    tri__openai_timings(out, &x->choice[0]);
     tri_buf_puts(out, "}");
 }
 
@@ -216,6 +223,7 @@ static const struct tri__format format = { .begin = begin,
                                            .end = end,
                                            .error = tri__openai_error,
                                            .keepalive = tri__openai_keepalive,
+                                           .progress = progress,
                                            .whole = whole };
 
 /* Parts that are no text are refused by name until the model can see. */

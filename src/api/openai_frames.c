@@ -25,11 +25,47 @@ void tri__openai_usage_chunk(struct tri__exchange *x)
 void tri__openai_error(struct tri__exchange *x, const struct tri__fault *fault)
 {
     tri_buf_puts(&x->out, "data: ");
-    tri__fault_json(&x->out, fault, false);
+    tri__fault_json(&x->out, fault, false, x->request);
     tri_buf_puts(&x->out, "\n\n");
 }
 
 void tri__openai_keepalive(struct tri__exchange *x)
 {
     tri_buf_puts(&x->out, ": keepalive\n\n");
+}
+
+static void put_ids(struct tri_buf *out, const char *name, const struct tri_ids *ids, size_t from)
+{
+    tri_buf_printf(out, ",\"%s\":[", name);
+    for (size_t i = from; i < ids->count_tokens; i++)
+        tri_buf_printf(out, i > from ? ",%d" : "%d", (int)ids->data[i]);
+    tri_buf_puts(out, "]");
+}
+
+void tri__openai_token_ids(struct tri_buf *out, struct tri__choice *c)
+{
+    if (!c->x->p.return_token_ids)
+        return;
+    put_ids(out, "token_ids", &c->sampled, c->told_ids);
+    c->told_ids = c->sampled.count_tokens;
+}
+
+void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__exchange *x)
+{
+    if (x->p.return_token_ids)
+        put_ids(out, "prompt_token_ids", &x->ids, 0);
+}
+
+void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c)
+{
+    struct tri_job_facts f;
+    tri_job_facts(c->job, &f);
+    double end = f.ended_s > 0 ? f.ended_s : tri__api_now_s();
+    double prompt = f.first_token_s > 0 ? f.first_token_s - f.admitted_s : 0;
+    tri_buf_printf(out,
+                   ",\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,"
+                   "\"predicted_n\":%lld,\"predicted_ms\":%.3f}",
+                   (long long)f.cached_tokens, (long long)(f.prompt_tokens - f.cached_tokens),
+                   1e3 * prompt, (long long)c->completion_tokens,
+                   f.first_token_s > 0 ? 1e3 * (end - f.first_token_s) : 0);
 }

@@ -140,6 +140,8 @@ static const char *const known[] = { "messages",
                                      "session_id",
                                      "priority",
                                      "return_token_ids",
+                                     "return_progress",
+                                     "timings_per_token",
                                      "prompt",
                                      "system",
                                      "input",
@@ -388,6 +390,13 @@ static bool read_thinking_object(struct tri__params *p, const struct tri_api *ap
                               "thinking.type must be enabled, disabled or "
                               "adaptive");
     turn_thinking(p, strcmp(type, "disabled") != 0);
+    int64_t budget = 0; /* Anthropic's, in tokens: the nearest of the efforts this model has */
+    if (!read_int(v, "budget_tokens", INTS(1, INT32_MAX), &budget, fault))
+        return false;
+    if (budget && p->chat.thinking)
+        p->chat.effort = budget <= 4096    ? TRI_EFFORT_LOW
+                         : budget <= 16384 ? TRI_EFFORT_HIGH
+                                           : TRI_EFFORT_MAX;
     return read_effort(p, api, v, "effort", "thinking.effort", fault);
 }
 
@@ -545,14 +554,17 @@ bool tri__params_read(struct tri__params *p, const struct tri_api *api, enum tri
                       const json_t *body, struct tri__fault *fault)
 {
     return check_names(body, api->options.strict_params, fault) &&
-           read_model(p, api, body, fault) && read_sampling(p, body, fault) &&
-           read_bias(p, api, body, fault) && read_length(p, body, dialect, fault) &&
-           read_stops(p, body, "stop", fault) && read_stops(p, body, "stop_sequences", fault) &&
+           tri__fields_check(body, dialect, fault) && read_model(p, api, body, fault) &&
+           read_sampling(p, body, fault) && read_bias(p, api, body, fault) &&
+           read_length(p, body, dialect, fault) && read_stops(p, body, "stop", fault) &&
+           read_stops(p, body, "stop_sequences", fault) &&
            read_bool(body, "ignore_eos", &p->ignore_eos, fault) &&
            read_stop_ids(p, api, body, fault) && read_n(p, dialect, body, fault) &&
            read_stream(p, body, fault) && read_logprobs(p, dialect, body, fault) &&
            read_bool(body, "echo", &p->echo, fault) &&
            read_bool(body, "return_token_ids", &p->return_token_ids, fault) &&
+           read_bool(body, "return_progress", &p->return_progress, fault) &&
+           read_bool(body, "timings_per_token", &p->timings_per_token, fault) &&
            read_int(body, "priority", INTS(-1000000, 1000000), &p->priority, fault) &&
            read_thinking(p, api, dialect, body, fault) && read_tool_choice(p, body, fault) &&
            check_format(body, fault) && read_salt(p, body, fault);

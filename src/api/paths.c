@@ -268,7 +268,9 @@ static bool may_come(struct tri_api *api, struct tri_http_request *q, const stru
     if (!check_host(api, h, fault) || !check_origin(api, q, h, fault))
         return false;
     *route = find_route(h, fault, allow);
-    if (!*route || !(*route)->open) {
+    bool open =
+        *route && ((*route)->open || ((*route)->get == serve_metrics && api->options.open_metrics));
+    if (!open) {
         struct tri__fault key_fault = { 0 };
         if (!check_key(api, h, &key_fault)) { /* before anything about paths is told */
             *fault = key_fault;
@@ -301,6 +303,10 @@ bool tri_api_admit(void *arg, struct tri_http_request *request)
     const struct route *route = NULL;
     const char *allow = NULL;
     bool page = tri__page_has(h);
+    char id[40];
+    tri__request_id(id, request);
+    tri_http_add_field(request, "x-request-id", id); /* OpenAI's name, then Anthropic's */
+    tri_http_add_field(request, "request-id", id);
     if (page || is_preflight(api, h)) { /* the page is open: it asks for the key itself */
         if (!check_host(api, h, &fault) || !check_origin(api, request, h, &fault)) {
             tri__fault_reply(request, &fault, false);
@@ -422,12 +428,13 @@ void tri_api_answered(void *arg, const struct tri_http_request *request, int sta
 {
     struct tri_api *api = arg;
     const struct tri_http_head *h = tri_http_head(request);
-    char path[80] = "-", method[24] = "-";
+    char path[80] = "-", method[24] = "-", id[40];
     tri__gauges_http(api->gauges, handler_of(h), status, s);
     if (h) {
         tri_printable(path, sizeof path, h->path.at, h->path.bytes);
         tri_printable(method, sizeof method, h->method.at, h->method.bytes);
     }
-    tri_note(&api->options.log, "%s %s %s %d %.3fs", tri_http_peer(request), method, path, status,
-             s);
+    tri__request_id(id, request);
+    tri_note(&api->options.log, "%s %s %s %s %d %.3fs", h ? id : "-", tri_http_peer(request),
+             method, path, status, s);
 }

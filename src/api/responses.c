@@ -36,6 +36,29 @@ static void put_text_part(struct tri_buf *out, const char *text, size_t n)
     tri_buf_puts(out, "}");
 }
 
+/* Clients that keep no reasoning content ask for this and send it back (Codex). */
+static bool wants_sealed(const struct tri__exchange *x)
+{
+    const json_t *include = json_object_get(x->body, "include");
+    for (size_t i = 0; i < json_array_size(include); i++) {
+        const char *what = json_string_value(json_array_get(include, i));
+        if (what && !strcmp(what, "reasoning.encrypted_content"))
+            return true;
+    }
+    return false;
+}
+
+static void put_sealed(struct tri_buf *out, const char *text, size_t n)
+{
+    struct tri_buf sealed;
+    tri_buf_init(&sealed, TRI_TURN_MAX_BYTES);
+    tri_buf_puts(&sealed, TRI__API_SEALED);
+    tri_buf_add(&sealed, text, n);
+    tri_buf_puts(out, ",\"encrypted_content\":");
+    tri_json_quote(out, sealed.data, sealed.len_bytes);
+    tri_buf_fini(&sealed);
+}
+
 /* The open item with its text so far. */
 static void put_item(struct tri_buf *out, const struct tri__choice *c, const char *status)
 {
@@ -61,7 +84,10 @@ static void put_item(struct tri_buf *out, const struct tri__choice *c, const cha
             tri_json_quote(out, text, n);
             tri_buf_puts(out, "}");
         }
-        tri_buf_puts(out, "]}");
+        tri_buf_puts(out, "]");
+        if (strcmp(status, "in_progress") != 0 && wants_sealed(c->x))
+            put_sealed(out, text, n);
+        tri_buf_puts(out, "}");
     } else {
         size_t name = strlen(text) < n ? strlen(text) : n;
         tri__call_id(call_id, c, c->block_call);
@@ -208,7 +234,8 @@ static void put_response(struct tri_buf *out, const struct tri__exchange *x, con
     echo(out, x, "truncation", "\"disabled\"");
     echo(out, x, "user", "null");
     tri_buf_printf(out,
-                   ",\"temperature\":%.9g,\"top_p\":%.9g,\"store\":false,"
+                   ",\"max_tool_calls\":null,\"top_logprobs\":0,\"temperature\":%.9g,\"top_p\":%."
+                   "9g,\"store\":false,"
                    "\"previous_response_id\":null,\"service_tier\":\"default\",\"output\":[",
                    x->p.sampling.temperature, x->p.sampling.top_p);
     if (c && c->items.len_bytes)

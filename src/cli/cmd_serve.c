@@ -38,7 +38,8 @@ enum {
     KEY_IDLE,
     KEY_STALL,
     KEY_BODIES,
-    KEY_LIMIT
+    KEY_LIMIT,
+    KEY_METRICS
 };
 
 static const struct argp_option options[] = {
@@ -47,6 +48,7 @@ static const struct argp_option options[] = {
     { "port", KEY_PORT, "N", 0, "Port (default 8000; 0: any free one, told on stdout)", 1 },
     { "api-keys", KEY_KEYS, "FILE", 0, "Ask for one of these keys, one a line; SIGHUP reads again",
       1 },
+    { "open-metrics", KEY_METRICS, 0, 0, "Give /metrics without a key", 1 },
     { "allow-anyone", KEY_OPEN, 0, 0, "Listen beyond this machine without a key", 1 },
     { "allow-host", KEY_ALLOW_HOST, "HOST[:PORT]", 0, "Serve this Host too; repeatable", 1 },
     { "cors", KEY_CORS, "ORIGIN", 0, "Let pages of this origin ask; repeatable", 1 },
@@ -230,6 +232,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_OPEN:
         o->allow_open = true;
+        return 0;
+    case KEY_METRICS:
+        o->open_metrics = true;
         return 0;
     case KEY_ALLOW_HOST:
         add_name(state, arg, o->hosts, &o->n_hosts);

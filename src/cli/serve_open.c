@@ -135,6 +135,7 @@ static enum tri_status open_front(struct tri_served *s, const struct tri_serve_o
     api->limits = o->api_limits;
     api->strict_params = o->strict_params;
     api->map_medium = o->map_medium;
+    api->open_metrics = o->open_metrics;
     api->check_host = tri_serve_is_loopback(o->address) || o->n_hosts > 0;
     api->hosts = o->hosts;
     api->n_hosts = o->n_hosts;

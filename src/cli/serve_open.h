@@ -14,7 +14,7 @@ struct tri_serve_options {
     struct tri_api_limits api_limits;
     const char *hosts[TRI_API_MAX_ORIGINS], *origins[TRI_API_MAX_ORIGINS];
     size_t n_hosts, n_origins;
-    bool strict_params, map_medium, allow_open, log_requests;
+    bool strict_params, map_medium, allow_open, open_metrics, log_requests;
 };
 
 struct tri_served {

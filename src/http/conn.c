@@ -106,13 +106,22 @@ void tri__http_conn_done(struct tri_http_request *c)
         process(c);
 }
 
+static const char *type_of(int status)
+{
+    return status == 413   ? "request_too_large"
+           : status == 429 ? "rate_limit_error"
+           : status == 503 ? "overloaded_error"
+           : status == 408 ? "timeout_error"
+                           : "invalid_request_error";
+}
+
 void tri__http_conn_fault(struct tri_http_request *c, struct tri_http_fault fault)
 {
     char body[256];
     int n = snprintf(body, sizeof body,
-                     "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\","
+                     "{\"error\":{\"message\":\"%s\",\"type\":\"%s\","
                      "\"param\":null,\"code\":\"http_%d\"}}\n",
-                     fault.text, fault.status);
+                     fault.text, type_of(fault.status), fault.status);
     c->close_after = true;
     c->phase = TRI__HTTP_ANSWER;
     c->watch = (struct tri_http_watch){ 0 };
@@ -213,6 +222,8 @@ static bool take_head(struct tri_http_request *c)
         return false;
     }
     c->head_read = true;
+    c->http->serial += 0x9e3779b97f4a7c15u; /* odd: 2^64 different ones (Weyl's sequence) */
+    c->serial = c->http->serial;
     c->close_after = !c->head.keep_alive;
     return check_head(c, (size_t)bytes);
 }

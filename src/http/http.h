@@ -153,6 +153,8 @@ const char *tri_http_body(const struct tri_http_request *request, size_t *bytes)
 struct tri_buf tri_http_take_body(struct tri_http_request *request);
 const char *tri_http_peer(const struct tri_http_request *request); /* numeric address */
 bool tri_http_peer_is_loopback(const struct tri_http_request *request);
+/* Unlike that of any other request of this server, and hard to guess. */
+uint64_t tri_http_serial(const struct tri_http_request *request);
 
 /*
  * What happens to a request after its handler has returned without finishing it. `gone`: the client

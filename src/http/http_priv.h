@@ -35,6 +35,7 @@ struct tri_http_request {
     struct tri_http_head head;
     struct tri_http_chunks chunks;
     bool head_read;
+    uint64_t serial;
     size_t seen_bytes;                               /* of the head, already looked at */
     double idle_since_s, head_begin_s, body_begin_s; /* head_begin_s 0: no byte of it yet */
     int64_t got_bytes;                               /* of the body, as sent */
@@ -67,6 +68,7 @@ struct tri_http {
     SSL_CTX *tls;
     int port;
     struct tri_http_request *first;
+    uint64_t serial;                   /* of the last request */
     int64_t connections, bodies_bytes; /* bodies_bytes: held by all connections */
     bool draining;
     struct tri__http_hook *hooks;

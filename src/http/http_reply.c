@@ -69,6 +69,11 @@ bool tri_http_peer_is_loopback(const struct tri_http_request *request)
     return request->loopback;
 }
 
+uint64_t tri_http_serial(const struct tri_http_request *request)
+{
+    return request->serial;
+}
+
 void tri_http_watch(struct tri_http_request *request, const struct tri_http_watch *watch)
 {
     request->watch = *watch;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -165,6 +166,8 @@ enum tri_status tri_http_open(struct tri_http **out, const struct tri_http_optio
         return tri_fail(err, TRI_NOMEM, "no memory for the server");
     http->options = *options;
     http->wake_fd = -1;
+    if (getrandom(&http->serial, sizeof http->serial, 0) != (ssize_t)sizeof http->serial)
+        http->serial = (uint64_t)time(NULL);
     pthread_mutex_init(&http->lock, NULL);
     http->base = event_base_new();
     enum tri_status st = http->base ? TRI_OK : tri_fail(err, TRI_NOMEM, "no event loop");

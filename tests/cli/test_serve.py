@@ -92,7 +92,7 @@ class Dialects(WithServer):
     def test_messages(self):
         body = {"model": "m", "max_tokens": 200, "temperature": 0,
                 "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
-                "thinking": {"type": "enabled", "budget_tokens": 1024},
+                "thinking": {"type": "enabled", "budget_tokens": 20000},
                 "tools": [{"name": "get_weather", "description": "Weather", "input_schema":
                            TOOLS[0]["function"]["parameters"]}]}
         whole = self.server.post("/v1/messages", body)
