@@ -363,7 +363,8 @@ static bool take_event(struct tri__choice *c, const struct tri_job_event *e)
         }
     }
     bool over = e->end != TRI_JOB_RUNS || c->found >= 0 ||
-                (c->parser && !c->x->p.ignore_eos && tri_parser_ended(c->parser));
+                (c->parser && !c->x->p.ignore_eos && tri_parser_ended(c->parser) &&
+                 c->completion_tokens >= c->x->p.min_tokens);
     if (!over)
         return true;
     bool last = c->x->left == 1;

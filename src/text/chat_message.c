@@ -340,7 +340,8 @@ void tri__chat_messages(struct tri__chat *c, const struct tri__json *messages)
                 m = m->next;
         } else if (tri__json_is(role, "assistant")) {
             assistant(c, m, at);
-        } else if (tri__json_is(role, "user") || tri__json_is(role, "system")) {
+        } else if (tri__json_is(role, "user") || tri__json_is(role, "system") ||
+                   tri__json_is(role, "developer")) { /* OpenAI's newer word for system */
             user_or_system(c, m, at);
         } else {
             tri__chat_refuse(c, ".role: must be system, user, assistant or tool");

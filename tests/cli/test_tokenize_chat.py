@@ -174,7 +174,7 @@ class Refused(unittest.TestCase):
         ('{}', "messages: is missing"),
         ('{"messages":{}}', "messages: must be a list"),
         ('{"messages":[5]}', "messages[0].role: must be"),
-        ('{"messages":[{"role":"user"},{"role":"developer"}]}', "messages[1].role: must be"),
+        ('{"messages":[{"role":"user"},{"role":"robot"}]}', "messages[1].role: must be"),
         ('{"messages":[{"role":"user","content":5}]}', "messages[0].content: must be a string"),
         ('{"messages":[{"role":"user","content":["x"]}]}', "messages[0].content[0]: must be an object with a type"),
         ('{"messages":[{"role":"user","content":[{"type":"audio"}]}]}', "messages[0].content[0]: a part of type 'audio'"),
