@@ -5,6 +5,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -164,6 +165,24 @@ enum tri_status tri_budget_alloc(struct tri_budget *budget, enum tri_account acc
     }
     *out = p;
     return TRI_OK;
+}
+
+enum tri_status tri_budget_count(struct tri_budget *budget, enum tri_account account,
+                                 uint64_t bytes, struct tri_error *err)
+{
+    return take(budget, account, bytes, err);
+}
+
+void tri_budget_uncount(struct tri_budget *budget, enum tri_account account, uint64_t bytes)
+{
+    give(budget, account, bytes);
+}
+
+void tri_mem_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 void tri_budget_free(struct tri_budget *budget, enum tri_account account, void *ptr, uint64_t bytes)

@@ -50,6 +50,11 @@ TRI_MUST_CHECK enum tri_status tri_budget_alloc(struct tri_budget *budget, enum 
 void tri_budget_free(struct tri_budget *budget, enum tri_account account, void *ptr,
                      uint64_t bytes);
 
+/* Counts plain memory (below) whose size grows with a model, without taking any. */
+TRI_MUST_CHECK enum tri_status tri_budget_count(struct tri_budget *budget, enum tri_account account,
+                                                uint64_t bytes, struct tri_error *err);
+void tri_budget_uncount(struct tri_budget *budget, enum tri_account account, uint64_t bytes);
+
 /*
  * Plain memory, for metadata whose size a named limit bounds. NULL when there is none left: the
  * caller turns that into TRI_NOMEM. tri_calloc zeroes and refuses count * bytes that overflow.
@@ -60,6 +65,9 @@ void *tri_realloc(void *ptr, size_t bytes);
 char *tri_strdup(const char *text);
 char *tri_strndup(const char *text, size_t bytes);
 void tri_free(void *ptr);
+
+/* Hands memory that was freed back to the system: after something large was parsed. */
+void tri_mem_trim(void);
 
 /* Tests only: the allocation after `count` successful ones fails, once; negative turns it off. */
 void tri_mem_fail_after(long count);

@@ -26,11 +26,14 @@ enum {
     KEY_IO,
     KEY_PAGE_CACHE,
     KEY_DEPTH,
-    KEY_NOTHING
+    KEY_NOTHING,
+    KEY_SHARD_DIR
 };
 
 static const struct argp_option flag_options[] = {
     { "model", 'm', "DIR", 0, "Model folder (config.json, shards, tokenizer)", 10 },
+    { "shard-dir", KEY_SHARD_DIR, "DIR", 0,
+      "A further folder with shards of the model, e.g. on another drive; repeatable", 10 },
     { "ram", KEY_RAM, "SIZE", 0, "Memory ceiling, e.g. 20G (default: what is free, less a reserve)",
       10 },
     { "trunk", KEY_TRUNK, "FORMAT", 0,
@@ -196,6 +199,11 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         parse_int_flag(state, "io-depth", arg, TRI_AIO_MAX_DEPTH, &n);
         o->queue_depth = (int)n;
         return 0;
+    case KEY_SHARD_DIR:
+        if (o->shard_dirs.n == TRI_WEIGHTS_MAX_FOLDERS)
+            argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
+        o->shard_dirs.name[o->shard_dirs.n++] = arg;
+        return 0;
     case KEY_NOTHING:
         o->keep_nothing = true;
         return 0;
@@ -273,7 +281,7 @@ enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_fl
     struct line line;
     struct tri_model_options options = watched(flags, &line);
     uint64_t ram = flags->ram_bytes;
-    *out = (struct tri_opened){ 0 };
+    *out = (struct tri_opened){ .shard_dirs = options.shard_dirs };
     enum tri_status st = tri_model_path(out->folder, flags->model, err);
     if (!st)
         st = find_ceiling(&ram, err);

@@ -24,6 +24,7 @@ struct tri_opened {
     struct tri_budget *budget;
     struct tri_model *model;
     char folder[4096];
+    struct tri_folders shard_dirs;
     double load_s;
 };
 

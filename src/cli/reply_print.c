@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/human.h"
 #include "cli/reply.h"
+#include "cli/store_stats.h"
 #include "cli/terminal.h"
 
 static double rate(double n, double seconds)
@@ -82,6 +83,10 @@ void tri_reply_stats(FILE *out, const struct tri_reply *r, const struct tri_talk
             (double)c.sample_ns * 1e-9);
     fprintf(out, "%-22s %12" PRId64 " tokens\n", "context", talk->context_tokens);
     fprintf(out, "%-22s %12" PRIu64 "\n", "seed", seed);
+    struct tri_experts_stats experts;
+    tri_model_expert_stats(talk->opened.model, &experts);
+    tri_profile_print(out, &talk->profile);
+    tri_store_print(out, &experts, c.prefill_tokens + c.decode_tokens);
     print_memory(out, talk->opened.budget);
     fflush(out);
 }
@@ -174,6 +179,13 @@ enum tri_status tri_reply_json(FILE *out, const struct tri_reply *r, const struc
     json_object_set_new(all, "usage", usage_json(r));
     json_object_set_new(all, "timings", timings_json(r, talk));
     json_object_set_new(all, "memory", memory_json(talk->opened.budget));
+    struct tri_engine_counters c;
+    struct tri_experts_stats experts;
+    tri_engine_count(talk->engine, &c);
+    tri_model_expert_stats(talk->opened.model, &experts);
+    json_object_set_new(all, "experts",
+                        tri_store_json(&experts, c.prefill_tokens + c.decode_tokens));
+    json_object_set_new(all, "time", tri_profile_json(&talk->profile));
     int failed = json_dumpf(all, out, JSON_COMPACT);
     json_decref(all);
     if (failed)

@@ -79,7 +79,8 @@ static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
     const struct tri_spec *spec = tri_model_spec(o->model);
     struct tri_checkpoint *ckpt = NULL;
     struct tri_info_needs needs;
-    enum tri_status st = tri_checkpoint_open(&ckpt, o->folder, spec, 1, NULL, err);
+    enum tri_status st =
+        tri_checkpoint_open_spread(&ckpt, o->folder, &o->shard_dirs, spec, 1, NULL, err);
     if (st)
         return st;
     tri_info_weigh(&needs, ckpt, spec);

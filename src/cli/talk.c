@@ -73,6 +73,7 @@ static enum tri_status open_model(struct tri_talk *t, const struct tri_model_fla
                         "these files do not belong together",
                         folder, (int)tri_tokenizer_ranks(t->tok), (long long)vocab);
     find_stop_ids(t);
+    tri_model_profile(t->opened.model, &t->profile);
     return TRI_OK;
 }
 

@@ -22,6 +22,7 @@ struct tri_talk {
     int64_t n_stop_ids;
     struct tri_routes routes; /* with a trace file only */
     struct tri_taps taps;
+    struct tri_profile profile; /* of every step */
 };
 
 /*

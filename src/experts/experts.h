@@ -27,9 +27,11 @@ enum tri_expert_io { TRI_EXPERTS_IO_AUTO, TRI_EXPERTS_IO_DIRECT, TRI_EXPERTS_IO_
 enum {
     TRI_EXPERTS_MIN_SLOTS = 2,
     TRI_EXPERTS_SLOT_SLACK_BYTES = 8192, /* most that alignment adds to a record in one piece */
-    TRI_EXPERTS_DEPTH = 16,              /* reads in flight unless said */
-    TRI_EXPERTS_TIMEOUT_MS = 30000,      /* a drive silent for so long ends the request */
-    TRI_EXPERTS_HALF_LIFE = 4            /* tokens; peers 3.4 */
+    TRI_EXPERTS_DEPTH = 16,              /* reads in flight on each drive unless said */
+    TRI_EXPERTS_MAX_DRIVES = TRI_WEIGHTS_MAX_FOLDERS + 1,
+    TRI_EXPERTS_MAX_AHEAD = 64,     /* experts expected at once */
+    TRI_EXPERTS_TIMEOUT_MS = 30000, /* a drive silent for so long ends the request */
+    TRI_EXPERTS_HALF_LIFE = 4       /* tokens; peers 3.4 */
 };
 
 struct tri_experts_options {
@@ -39,7 +41,7 @@ struct tri_experts_options {
     enum tri_expert_policy policy;
     enum tri_expert_io io; /* AUTO: direct for records of 256 KiB or more that do not all fit */
     enum tri_aio_engine engine;
-    int depth;      /* 0: TRI_EXPERTS_DEPTH */
+    int depth;      /* of each drive; 0: TRI_EXPERTS_DEPTH */
     int timeout_ms; /* 0: TRI_EXPERTS_TIMEOUT_MS */
     /* Statistics are kept in <keep_folder>/.trireme across runs; NULL: nowhere. Only CYCLE uses
      * them, and only when not all experts are resident. */
@@ -84,18 +86,43 @@ TRI_MUST_CHECK enum tri_status tri_experts_next(struct tri_experts *store, int64
                                                 int32_t *which, struct tri_expert_view *views,
                                                 int64_t *n, struct tri_error *err);
 
-/* Counters since opening, loading left out. A hit is an expert that was in RAM from an earlier use:
- * what a prefetch brought counts apart. */
+/*
+ * Advice: the next round will probably be for `layer` and want these (at most
+ * TRI_EXPERTS_MAX_AHEAD; copied). Once every miss of the present round has been asked for and a
+ * drive would idle, they are read ahead. Call it before or within a round; no result depends on it.
+ */
+void tri_experts_expect(struct tri_experts *store, int64_t layer, const int32_t *ids, int64_t n);
+/* Whether a round would find this expert in RAM. */
+bool tri_experts_resident(const struct tri_experts *store, int64_t layer, int32_t expert);
+
+/* One drive: the shards on one device. busy_ns: at least one read was in flight. */
+struct tri_drive_stats {
+    const char *file; /* a shard on it */
+    uint64_t reads, read_bytes, busy_ns;
+};
+
+/*
+ * Counters since opening, loading left out. wanted = reuse_hits + prefetch_hits + misses. A reuse
+ * hit is an expert that was in RAM from an earlier use; one that a prefetch brought, or was
+ * bringing, counts apart, whatever it saved. A prefetch is wasted when its expert is evicted
+ * unused.
+ */
 struct tri_experts_stats {
     uint64_t slots, slot_bytes, records;    /* records: experts in the range */
+    uint64_t record_bytes;                  /* of one expert on disk */
     const char *engine;                     /* "io_uring", "threads" */
     bool direct, all_resident, heats_found; /* heats_found: of an earlier run */
-    uint64_t rounds, wanted, reuse_hits, prefetch_hits, wasted_prefetches, misses, evictions;
-    uint64_t read_bytes; /* what the drive delivered, alignment included */
-    uint64_t wait_ns;    /* the forward pass stood still for the drive */
+    uint64_t steps; /* forward passes: tokens of decoding, chunks of prompts */
+    uint64_t rounds, wanted, reuse_hits, prefetch_hits, misses;
+    uint64_t prefetches, wasted_prefetches, evictions;
+    uint64_t read_bytes; /* what the drives delivered, alignment and wasted prefetches included */
+    uint64_t wait_ns;    /* the forward pass stood still for a drive */
     uint64_t reading_ns; /* at least one read was in flight */
+    int drives;
+    struct tri_drive_stats drive[TRI_EXPERTS_MAX_DRIVES];
 };
 void tri_experts_read_stats(const struct tri_experts *store, struct tri_experts_stats *out);
+uint64_t tri_experts_wait_ns(const struct tri_experts *store); /* stats.wait_ns alone */
 
 /*
  * Routing traces: ids [tokens][rows][topk], rows being the MoE layers in order. replay plays one

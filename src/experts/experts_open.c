@@ -157,7 +157,10 @@ static enum tri_status preload(struct tri_experts *s, const struct tri_progress 
     for (int64_t i = 0; i < s->rows * s->experts; i++)
         s->record[i].heat = 0;
     s->step = 0;
-    s->stats = (struct tri_experts_stats){ 0 };
+    struct tri_experts_stats fresh = { .drives = s->stats.drives };
+    for (int i = 0; i < s->drives; i++)
+        fresh.drive[i].file = s->stats.drive[i].file;
+    s->stats = fresh;
     return st;
 }
 
@@ -166,13 +169,17 @@ static enum tri_status open_parts(struct tri_experts *s, const struct tri_spec *
 {
     enum tri_status st = note_records(s, spec, o, err);
     if (!st)
+        st = tri__experts_find_drives(s, err);
+    if (!st)
         st = size_slots(s, o, err);
     if (!st)
         st = open_slots(s, err);
-    int depth = o->depth ? o->depth : TRI_EXPERTS_DEPTH;
+    s->depth = o->depth ? o->depth : TRI_EXPERTS_DEPTH;
     int least = s->any_scattered ? TRI__PARTS : 1; /* one record's reads must fit in the queue */
+    int depth = s->depth * (s->drives ? s->drives : 1);
+    depth = depth < least ? least : depth > TRI_AIO_MAX_DEPTH ? TRI_AIO_MAX_DEPTH : depth;
     if (!st && !s->aio)
-        st = tri_aio_open(&s->aio, o->engine, depth < least ? least : depth, err);
+        st = tri_aio_open(&s->aio, o->engine, depth, err);
     if (st)
         return st;
     TRI_ASSERT(tri_aio_depth(s->aio) >= least);
@@ -225,6 +232,7 @@ void tri_experts_close(struct tri_experts *store)
     tri__experts_close_files(store);
     tri_budget_free(store->budget, TRI_MEM_EXPERTS, store->slots_base, store->slots_bytes);
     tri_free(store->fd);
+    tri_free(store->on);
     tri_free(store->layer_of_row);
     tri_free(store->record);
     tri_free(store->slot);

@@ -40,6 +40,8 @@ static double keep_away(const struct tri_experts *s, int64_t record)
     if (ahead <= 0)
         ahead += s->rows;
     double p = heat < 1e-6 ? 1e-6 : heat > 1 ? 1 : heat;
+    if (s->expected.n && row == s->expected.row && r->slot >= 0 && s->slot[r->slot].ahead)
+        p = 1;
     return (double)ahead / (double)s->rows + 1 / p - 1;
 }
 

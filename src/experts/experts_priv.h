@@ -22,6 +22,7 @@ struct tri__slot {
     int64_t record;
     enum tri__slot_state state;
     bool pinned;                  /* wanted by the round, or handed out */
+    bool ahead;                   /* read because it was expected, not used yet */
     int reads_left;               /* while READING */
     uint64_t part_at[TRI__PARTS]; /* where each part begins, from the slot's first byte */
 };
@@ -39,6 +40,19 @@ struct tri__round {
     int32_t *index_of; /* [experts] expert - first_expert -> index into ids, -1: not wanted */
 };
 
+/* What the next round probably wants; see tri_experts_expect. */
+struct tri__expected {
+    int64_t row, n, next; /* next: not asked of a drive yet */
+    int32_t id[TRI_EXPERTS_MAX_AHEAD];
+};
+
+/* Reads in flight on one drive: kept to `depth` each, so that a slow one does not starve others. */
+struct tri__drive {
+    uint64_t device;
+    int in_flight;
+    uint64_t busy_since_ns; /* a read is in flight since; 0: none */
+};
+
 struct tri_experts {
     const struct tri_checkpoint *ckpt;
     struct tri_budget *budget;
@@ -54,8 +68,11 @@ struct tri_experts {
     uint64_t record_bytes, slot_bytes;
     bool any_scattered, direct, all_resident;
     int timeout_ms;
-    int *fd; /* per shard, -1 until used */
+    int *fd;    /* per shard, -1 until used */
+    int8_t *on; /* per shard: its drive; -1 until used */
     int32_t shards;
+    struct tri__drive drive[TRI_EXPERTS_MAX_DRIVES];
+    int drives, depth; /* depth: of each drive */
 
     char *slots_base;
     uint64_t slots_bytes;
@@ -65,6 +82,7 @@ struct tri_experts {
     int64_t n_free;
 
     struct tri__round round;
+    struct tri__expected expected;
     enum tri_expert_policy policy;
     uint32_t step; /* tokens, or chunks: counted when the layers start over */
     uint64_t round_no;
@@ -91,8 +109,11 @@ void tri__keep_close(struct tri_experts *s);
 /* experts_read.c: starts reading a record into a slot; collects what has arrived. */
 TRI_MUST_CHECK enum tri_status tri__experts_start_read(struct tri_experts *s, int64_t record,
                                                        int64_t slot, struct tri_error *err);
-/* Room for one more record's reads in the queue. */
-bool tri__experts_can_read(const struct tri_experts *s);
+/* Room for one more record's reads in the queue and on its drive. */
+bool tri__experts_can_read(const struct tri_experts *s, int64_t record);
+/* Which drive each shard is on, and the queue's depth for all of them. */
+TRI_MUST_CHECK enum tri_status tri__experts_find_drives(struct tri_experts *s,
+                                                        struct tri_error *err);
 /*
  * Waits for arrivals (timeout_ms 0: only looks). Slots whose last read came become READY and those
  * that the round wants are put on its resident list. A failed read is told after its slot is free.

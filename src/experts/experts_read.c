@@ -8,8 +8,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A read's tag: its slot, and above that its drive. */
+enum { DRIVE_SHIFT = 32 };
 
 static uint64_t now_ns(void)
 {
@@ -39,10 +43,38 @@ void tri__experts_close_files(struct tri_experts *s)
             close(s->fd[i]);
 }
 
-bool tri__experts_can_read(const struct tri_experts *s)
+enum tri_status tri__experts_find_drives(struct tri_experts *s, struct tri_error *err)
 {
-    int reads = s->any_scattered ? TRI__PARTS : 1;
-    return tri_aio_in_flight(s->aio) + reads <= tri_aio_depth(s->aio);
+    s->on = tri_malloc((size_t)s->shards * sizeof *s->on);
+    if (!s->on)
+        return tri_fail(err, TRI_NOMEM, "no memory for the expert store");
+    for (int32_t i = 0; i < s->shards; i++) {
+        const char *path = tri_checkpoint_file(s->ckpt, i);
+        struct stat sb;
+        if (stat(path, &sb))
+            return tri_fail_errno(err, TRI_IO, errno, "%s", path);
+        int d = 0;
+        while (d < s->drives && s->drive[d].device != (uint64_t)sb.st_dev)
+            d++;
+        if (d == TRI_EXPERTS_MAX_DRIVES)
+            d = 0; /* links can lead anywhere: counted with the first */
+        if (d == s->drives) {
+            s->drive[s->drives++].device = (uint64_t)sb.st_dev;
+            s->stats.drive[d].file = path;
+        }
+        s->on[i] = (int8_t)d;
+    }
+    s->stats.drives = s->drives;
+    return TRI_OK;
+}
+
+bool tri__experts_can_read(const struct tri_experts *s, int64_t record)
+{
+    int32_t shard = s->record[record].shard;
+    if (shard < 0)
+        return tri_aio_in_flight(s->aio) + TRI__PARTS <= tri_aio_depth(s->aio);
+    return s->drive[s->on[shard]].in_flight < s->depth &&
+           tri_aio_in_flight(s->aio) < tri_aio_depth(s->aio);
 }
 
 /* Starts one read of [offset, offset + bytes) to `at` in the slot; tells where its first byte will
@@ -57,15 +89,20 @@ static enum tri_status start_piece(struct tri_experts *s, const struct tri_exten
                                  .offset_bytes = x->offset_bytes - skip,
                                  .bytes = span,
                                  .need_bytes = need,
-                                 .tag = (uint64_t)slot };
+                                 .tag = (uint64_t)slot | (uint64_t)s->on[x->shard] << DRIVE_SHIFT };
+    struct tri__drive *drive = &s->drive[s->on[x->shard]];
     TRI_ASSERT(at + span <= s->slot_bytes);
     enum tri_status st = file_of(s, x->shard, &read.fd, err);
+    uint64_t begin = now_ns();
     if (!st)
         st = tri_aio_submit(s->aio, &read, err);
     if (st)
         return st;
-    if (s->busy_since_ns == 0)
-        s->busy_since_ns = now_ns();
+    uint64_t now = now_ns();
+    s->stats.wait_ns += now - begin; /* a system may do a part, or all, of a read right here */
+    s->busy_since_ns = s->busy_since_ns ? s->busy_since_ns : begin;
+    drive->busy_since_ns = drive->busy_since_ns ? drive->busy_since_ns : begin;
+    drive->in_flight++;
     s->slot[slot].reads_left++;
     *begins = at + skip;
     *used = at + span;
@@ -135,25 +172,41 @@ static enum tri_status read_failed(struct tri_experts *s, int64_t record,
                           x.part[0].offset_bytes);
 }
 
+static void count_arrival(struct tri_experts *s, const struct tri_aio_done *done)
+{
+    struct tri__drive *drive = &s->drive[done->tag >> DRIVE_SHIFT];
+    struct tri_drive_stats *stats = &s->stats.drive[done->tag >> DRIVE_SHIFT];
+    s->stats.read_bytes += done->bytes;
+    stats->read_bytes += done->bytes;
+    stats->reads++;
+    if (--drive->in_flight == 0) {
+        stats->busy_ns += now_ns() - drive->busy_since_ns;
+        drive->busy_since_ns = 0;
+    }
+}
+
 /* One read of a slot came back, well or badly. */
 static enum tri_status arrive(struct tri_experts *s, const struct tri_aio_done *done,
                               struct tri_error *err)
 {
-    struct tri__slot *slot = &s->slot[done->tag];
+    int32_t at = (int32_t)(done->tag & UINT32_MAX);
+    struct tri__slot *slot = &s->slot[at];
     struct tri__record *r = &s->record[slot->record];
     enum tri_status st = TRI_OK;
-    s->stats.read_bytes += done->bytes;
+    count_arrival(s, done);
     slot->reads_left--;
-    if (done->sys_errno && r->slot == (int32_t)done->tag) { /* else it was given up before */
-        st = read_failed(s, slot->record, done, err);
+    if (done->sys_errno && r->slot == at) { /* else it was given up before */
+        /* One that was only expected is nobody's error: who wants it reads it again. */
+        if (!slot->ahead)
+            st = read_failed(s, slot->record, done, err);
         r->slot = -1; /* whatever else arrives for it, the record is not there */
     }
     if (slot->reads_left > 0)
         return st;
-    if (r->slot != (int32_t)done->tag) {
+    if (r->slot != at) {
         slot->state = TRI__FREE;
-        slot->pinned = false;
-        s->free_slot[s->n_free++] = (int32_t)done->tag;
+        slot->pinned = slot->ahead = false;
+        s->free_slot[s->n_free++] = at;
         return st;
     }
     slot->state = TRI__READY;

@@ -15,15 +15,55 @@ static int64_t take_slot(struct tri_experts *s)
     if (slot >= 0) {
         s->record[s->slot[slot].record].slot = -1;
         s->stats.evictions++;
+        s->stats.wasted_prefetches += s->slot[slot].ahead;
     }
     return slot;
 }
 
-/* Keeps the drive busy: starts reads of misses while there are slots and room in the queue. */
+/* Among the misses not yet asked for, the first whose drive has room comes to the front. */
+static bool find_miss(struct tri_experts *s)
+{
+    struct tri__round *r = &s->round;
+    for (int64_t i = r->next_missing; i < r->n_missing; i++) {
+        if (!tri__experts_can_read(s, record_of(s, r->missing[i])))
+            continue;
+        int32_t index = r->missing[i];
+        r->missing[i] = r->missing[r->next_missing];
+        r->missing[r->next_missing] = index;
+        return true;
+    }
+    return false;
+}
+
+/* Drives that would idle read what the next round probably wants. Room is made for it only where
+ * there is a free slot, or one that no layer needs sooner. */
+static enum tri_status read_ahead(struct tri_experts *s, struct tri_error *err)
+{
+    struct tri__expected *e = &s->expected;
+    while (e->next < e->n) {
+        int64_t record = e->row * s->experts + e->id[e->next] - s->first_expert;
+        if (s->record[record].slot < 0) {
+            if (!tri__experts_can_read(s, record))
+                return TRI_OK;
+            int64_t slot = take_slot(s);
+            if (slot < 0)
+                return TRI_OK;
+            enum tri_status st = tri__experts_start_read(s, record, slot, err);
+            if (st)
+                return st;
+            s->slot[slot].ahead = true;
+            s->stats.prefetches++;
+        }
+        e->next++;
+    }
+    return TRI_OK;
+}
+
+/* Keeps the drives busy: starts reads of misses while there are slots and room in the queue. */
 static enum tri_status read_misses(struct tri_experts *s, struct tri_error *err)
 {
     struct tri__round *r = &s->round;
-    while (r->next_missing < r->n_missing && tri__experts_can_read(s)) {
+    while (r->next_missing < r->n_missing && find_miss(s)) {
         int64_t slot = take_slot(s);
         if (slot < 0)
             return TRI_OK;
@@ -34,7 +74,23 @@ static enum tri_status read_misses(struct tri_experts *s, struct tri_error *err)
         s->slot[slot].pinned = true;
         r->next_missing++;
     }
-    return TRI_OK;
+    return r->next_missing == r->n_missing ? read_ahead(s, err) : TRI_OK;
+}
+
+void tri_experts_expect(struct tri_experts *store, int64_t layer, const int32_t *ids, int64_t n)
+{
+    struct tri__expected *e = &store->expected;
+    TRI_ASSERT(layer >= 0 && layer < TRI_SPEC_MAX_LAYERS && store->row_of_layer[layer] >= 0);
+    *e = (struct tri__expected){ .row = store->row_of_layer[layer] };
+    for (int64_t i = 0; i < n && e->n < TRI_EXPERTS_MAX_AHEAD && !store->all_resident; i++)
+        e->id[e->n++] = ids[i];
+}
+
+bool tri_experts_resident(const struct tri_experts *store, int64_t layer, int32_t expert)
+{
+    int64_t row = store->row_of_layer[layer];
+    int32_t slot = store->record[row * store->experts + expert - store->first_expert].slot;
+    return slot >= 0 && store->slot[slot].state == TRI__READY;
 }
 
 static void release_leases(struct tri_experts *s)
@@ -73,12 +129,15 @@ static void sort_out(struct tri_experts *s, int64_t index)
     }
     struct tri__slot *slot = &s->slot[record->slot];
     slot->pinned = true;
-    if (slot->state == TRI__READY) {
+    if (slot->state == TRI__READY)
         r->resident[r->n_resident++] = (int32_t)index;
+    if (slot->ahead)
+        s->stats.prefetch_hits++;
+    else if (slot->state == TRI__READY)
         s->stats.reuse_hits++;
-    } else {
+    else
         s->stats.misses++; /* on its way since an earlier, failed round */
-    }
+    slot->ahead = false;
 }
 
 enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer, const int32_t *ids,
@@ -88,8 +147,12 @@ enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer, cons
     TRI_ASSERT(!r->ids && layer >= 0 && layer < TRI_SPEC_MAX_LAYERS);
     int64_t row = store->row_of_layer[layer];
     TRI_ASSERT(row >= 0 && n <= store->experts);
-    if (row <= r->row)
+    if (row <= r->row) {
         store->step++;
+        store->stats.steps++;
+    }
+    if (row == store->expected.row)
+        store->expected.n = store->expected.next = 0; /* now it is known */
     r->row = row;
     r->layer = layer;
     r->ids = ids;
@@ -170,11 +233,17 @@ enum tri_status tri_experts_next(struct tri_experts *store, int64_t most, int32_
     return TRI_OK;
 }
 
+uint64_t tri_experts_wait_ns(const struct tri_experts *store)
+{
+    return store->stats.wait_ns;
+}
+
 void tri_experts_read_stats(const struct tri_experts *store, struct tri_experts_stats *out)
 {
     *out = store->stats;
     out->slots = (uint64_t)store->n_slots;
     out->slot_bytes = store->slot_bytes;
+    out->record_bytes = store->record_bytes;
     out->records = (uint64_t)(store->rows * store->experts);
     out->engine = tri_aio_name(store->aio);
     out->direct = store->direct;

@@ -16,6 +16,7 @@
 #include "fmt/fmt.h"
 #include "spec/spec.h"
 #include "state/state.h"
+#include "weights/weights.h"
 
 struct tri_model;
 
@@ -55,9 +56,10 @@ struct tri_model_options {
     uint64_t expert_bytes; /* most for resident experts; 0: what is left of the budget */
     enum tri_expert_policy expert_policy;
     enum tri_expert_io expert_io;
-    enum tri_aio_engine engine; /* how drives are read */
-    int queue_depth;            /* reads in flight; 0: TRI_EXPERTS_DEPTH */
-    bool keep_nothing;          /* no statistics of experts in MODEL/.trireme for later runs */
+    enum tri_aio_engine engine;    /* how drives are read */
+    int queue_depth;               /* reads in flight; 0: TRI_EXPERTS_DEPTH */
+    struct tri_folders shard_dirs; /* further folders with shards of this model */
+    bool keep_nothing;             /* no statistics of experts in MODEL/.trireme for later runs */
     struct tri_notes notes;
     struct tri_progress progress; /* ticks in bytes while loading */
 };

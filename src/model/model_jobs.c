@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "os/direct.h"
 
 enum { BLOCK_BYTES = 1 << 20 };
 
@@ -308,6 +309,20 @@ static uint64_t placed_bytes(const struct tri_matrix *m)
     return (tri_matrix_bytes(m->dtype, m->rows, m->cols) + 63) & ~(uint64_t)63;
 }
 
+/* Where a matrix can begin at or after `at`: see in_place. */
+static uint64_t place_for(const struct tri__trunk *t, const struct tri__job *j,
+                          const struct tri_tensor *tensor, uint64_t at)
+{
+    if (!t->in_place || !tensor || j->kind != TRI__JOB_ROWS || tensor->dtype != j->matrix->dtype)
+        return at;
+    uint64_t begins = tensor->offset_bytes + (uint64_t)j->rect.row0 *
+                                                 tri_row_data_bytes(tensor->dtype, 1) *
+                                                 (uint64_t)tensor->shape[tensor->rank - 1];
+    if (begins % sizeof(float))
+        return at;
+    return at + (begins - at) % TRI_DIRECT_BLOCK_BYTES;
+}
+
 void tri__trunk_place(struct tri__trunk *t)
 {
     for (int64_t u = 0; u < t->n_units; u++) {
@@ -325,8 +340,8 @@ void tri__trunk_place(struct tri__trunk *t)
                     (uint64_t)(j->rect.rows * j->rect.cols) * tri_row_data_bytes(tensor->dtype, 1);
             j->matrix->dtype = tri__job_dtype(t, j);
             if (j->matrix != last) { /* the first job of a matrix; its others share the place */
-                at = unit->bytes;
-                unit->bytes += placed_bytes(j->matrix);
+                at = place_for(t, j, tensor, unit->bytes);
+                unit->bytes = (at + placed_bytes(j->matrix) + 63) & ~(uint64_t)63;
                 last = j->matrix;
             }
             j->at = at;

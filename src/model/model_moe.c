@@ -190,6 +190,7 @@ static enum tri_status run_experts(struct tri_model *m, int64_t layer, struct sc
 {
     struct round r;
     bool first = true;
+    uint64_t waited = tri_experts_wait_ns(m->experts);
     enum tri_status st = tri_experts_begin(m->experts, layer, g->expert, g->n, err);
     do {
         if (!st)
@@ -208,6 +209,7 @@ static enum tri_status run_experts(struct tri_model *m, int64_t layer, struct sc
         extra = NULL;
         tri__multiply(m, r.job, n);
     } while (r.n > 0);
+    tri__time_was(m, TRI_TIME_WAIT, tri_experts_wait_ns(m->experts) - waited);
     return TRI_OK;
 }
 

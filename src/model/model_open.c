@@ -6,7 +6,12 @@
 #include "base/hash.h"
 #include "model/model_priv.h"
 
-enum { DEFAULT_CHUNK_TOKENS = 512 };
+enum {
+    DEFAULT_CHUNK_TOKENS = 512,
+    PROCESS_BYTES = 16 << 20, /* code and stacks, where the ceiling is 1 GiB or more */
+    WORD_BYTES = 200,         /* of a vocabulary in RAM, each */
+    EXPERT_TABLE_BYTES = 48   /* a record of the store, and its share of slots */
+};
 
 /* Rows of the step and tables of the router, all from one block of account scratch. */
 static enum tri_status open_scratch(struct tri_model *m, struct tri_error *err)
@@ -102,6 +107,21 @@ static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *e
     return TRI_OK;
 }
 
+/* Tables of tensors and experts, and what any process needs, so that the ceiling holds for all. */
+static enum tri_status count_tables(struct tri_model *m, struct tri_error *err)
+{
+    struct tri_budget_report now;
+    tri_budget_read(m->budget, &now);
+    /* A ceiling below that is for tests and toys: it is about the model alone. */
+    uint64_t process = now.ceiling_bytes >> 30 ? PROCESS_BYTES : 0;
+    uint64_t bytes = tri_checkpoint_memory_bytes(m->ckpt) + process +
+                     (uint64_t)m->spec.vocab * WORD_BYTES +
+                     (uint64_t)(m->spec.moe_layers * m->spec.experts) * EXPERT_TABLE_BYTES;
+    enum tri_status st = tri_budget_count(m->budget, TRI_MEM_OTHER, bytes, err);
+    m->counted_bytes = st ? 0 : bytes;
+    return st;
+}
+
 /* Room kept for the sequences that are still to be opened. */
 static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model_options *options)
 {
@@ -172,8 +192,8 @@ static enum tri_status open_shape(struct tri_model *m, const char *folder,
     if (!st)
         st = tri_pool_open(&m->pool, options->threads, err);
     if (!st)
-        st = tri_checkpoint_open(&m->ckpt, folder, &m->spec, tri_pool_threads(m->pool),
-                                 &options->notes, err);
+        st = tri_checkpoint_open_spread(&m->ckpt, folder, &options->shard_dirs, &m->spec,
+                                        tri_pool_threads(m->pool), &options->notes, err);
     if (!st)
         st = take_fingerprint(m, err);
     if (!st)
@@ -195,6 +215,8 @@ static enum tri_status open_parts(struct tri_model *m, const char *folder,
         st = tri_cpu_isas(&isas, err);
     tri_kernels_fill(&m->kernel_table, isas);
     m->kernels = &m->kernel_table;
+    if (!st)
+        st = count_tables(m, err);
     if (!st)
         st = open_scratch(m, err);
     if (!st)
@@ -253,6 +275,7 @@ void tri_model_close(struct tri_model *model)
         return;
     tri_experts_close(model->experts);
     tri__trunk_close(model);
+    tri_budget_uncount(model->budget, TRI_MEM_OTHER, model->counted_bytes);
     tri_budget_free(model->budget, TRI_MEM_SCRATCH, model->scratch, model->scratch_bytes);
     tri_checkpoint_close(model->ckpt);
     tri_pool_close(model->pool);

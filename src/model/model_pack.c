@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "os/direct.h"
 
 enum { VERSION = 1, MAX_INDEX_BYTES = 1 << 20 };
 static const uint64_t PIECE_BYTES = 32 << 20;
@@ -81,6 +82,7 @@ struct reading {
     const struct tri__pack *p;
     int64_t unit;
     int fd;
+    bool direct; /* a trunk that is read every step has no use for the page cache */
     char *block, path[4096];
     const uint64_t *sums;
     atomic_int failed;
@@ -91,11 +93,13 @@ static enum tri_status read_piece(const struct reading *r, uint64_t piece, struc
 {
     uint64_t bytes = piece_bytes(r->p->t->unit[r->unit].bytes, piece), at = piece * PIECE_BYTES;
     for (uint64_t got = 0; got < bytes;) {
-        ssize_t n = pread(r->fd, r->block + at + got, bytes - got, (off_t)(at + got));
-        if (n < 0 && errno == EINTR)
+        int64_t n = r->direct ? tri_direct_read(r->fd, at + got, r->block + at + got, bytes - got)
+                              : pread(r->fd, r->block + at + got, bytes - got, (off_t)(at + got));
+        int failed = n >= 0 ? 0 : r->direct ? (int)-n : errno;
+        if (failed == EINTR)
             continue;
-        if (n < 0)
-            return tri_fail_errno(err, TRI_IO, errno, "%s at byte %" PRIu64, r->path, at + got);
+        if (failed)
+            return tri_fail_errno(err, TRI_IO, failed, "%s at byte %" PRIu64, r->path, at + got);
         if (n == 0)
             return tri_fail(err, TRI_FORMAT, "%s: ends at byte %" PRIu64 ", it was cut", r->path,
                             at + got);
@@ -133,7 +137,10 @@ enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *bl
         return st;
     unit_path(r.path, p, unit, "bin");
     r.sums = sums;
-    r.fd = open(r.path, O_RDONLY | O_CLOEXEC);
+    r.fd = p->t->windows ? tri_direct_open(r.path) : -1;
+    r.direct = r.fd >= 0;
+    if (!r.direct)
+        r.fd = open(r.path, O_RDONLY | O_CLOEXEC);
     if (r.fd < 0) {
         st = tri_fail_errno(err, TRI_IO, errno, "%s", r.path);
     } else {

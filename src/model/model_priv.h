@@ -88,6 +88,7 @@ struct tri_model {
     int64_t chunk_tokens;
     void *scratch;
     uint64_t scratch_bytes;
+    uint64_t counted_bytes; /* on account other: what is in plain memory */
     /* Rows of the step, [T][D]; bank [blocks][T][D]. */
     float *prefix, *h, *x, *out, *bank;
     struct tri__input head_in; /* the rows that lm_head reads */
@@ -129,6 +130,8 @@ TRI_MUST_CHECK enum tri_status tri__trunk_need(struct tri_model *m, int64_t inde
 /* model_profile.c: from here on the step's time belongs to `part`. Calling thread only. */
 void tri__time(struct tri_model *m, enum tri_time part);
 void tri__time_end(struct tri_model *m);
+/* Of the time since the last tri__time, `ns` belonged to `part`. */
+void tri__time_was(struct tri_model *m, enum tri_time part, uint64_t ns);
 
 /*
  * model_products.c: products. An input is rows that several matrices read: float32, and quantised

@@ -41,6 +41,16 @@ void tri__time(struct tri_model *m, enum tri_time part)
     m->timing_since_ns = now;
 }
 
+void tri__time_was(struct tri_model *m, enum tri_time part, uint64_t ns)
+{
+    struct tri_profile *p = m->profile;
+    if (!p)
+        return;
+    /* What the step does now has not been added up yet: it is charged less later. */
+    m->timing_since_ns += ns;
+    p->ns[part] += ns;
+}
+
 void tri__time_end(struct tri_model *m)
 {
     if (!m->profile)

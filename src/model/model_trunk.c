@@ -177,6 +177,11 @@ static enum tri_status settle(struct tri__trunk *t, const char *folder,
     t->format = TRI_TRUNK_DISK;
     tri__trunk_place(t);
     t->packed = tri__pack_find(&t->pack, t, folder, &o->notes);
+    if (!t->packed) {
+        t->in_place = true;
+        tri__trunk_place(t);
+        tri_checkpoint_read_direct(t->m->ckpt);
+    }
     return settle_streamed(t, o, room, err);
 }
 

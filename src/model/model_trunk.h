@@ -76,6 +76,9 @@ struct tri__trunk {
     struct tri__stream *stream;            /* NULL when everything is resident */
     struct tri__pack pack;
     bool packed; /* units come from the pack instead of from the shards */
+    /* Matrices lie at the same place within a block as in their file, so that direct reads need no
+     * copy. Only for units that are streamed as stored. */
+    bool in_place;
 };
 
 /* model_jobs.c */

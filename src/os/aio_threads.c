@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/mem.h"
 
-enum { MOST_THREADS = 32 };
+enum { MOST_THREADS = 64 };
 
 struct threads {
     struct tri_aio *aio;

@@ -76,7 +76,7 @@ enum tri_status tri_check_folder(const char *folder, const struct tri_spec *spec
 {
     struct tri_checkpoint *c = NULL;
     const struct tri__weights_sink sink = { count_difference, report };
-    enum tri_status st = tri__weights_open_files(&c, folder, 0, NULL, err);
+    enum tri_status st = tri__weights_open_files(&c, folder, NULL, 0, NULL, err);
     if (!st)
         st = tri__weights_compare(&c->table, spec, &report->experts_packed, &sink, err);
     if (!st) {

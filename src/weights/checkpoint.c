@@ -4,10 +4,12 @@
  */
 #include "weights/weights_priv.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/mem.h"
+#include "os/direct.h"
 
 /* What opening has seen: kinds of differences are told once each, with a count and one example. */
 struct verdict {
@@ -65,8 +67,16 @@ enum tri_status tri_checkpoint_open(struct tri_checkpoint **out, const char *fol
                                     const struct tri_spec *spec, int threads,
                                     const struct tri_notes *notes, struct tri_error *err)
 {
+    return tri_checkpoint_open_spread(out, folder, NULL, spec, threads, notes, err);
+}
+
+enum tri_status tri_checkpoint_open_spread(struct tri_checkpoint **out, const char *folder,
+                                           const struct tri_folders *more,
+                                           const struct tri_spec *spec, int threads,
+                                           const struct tri_notes *notes, struct tri_error *err)
+{
     struct tri_checkpoint *c = NULL;
-    enum tri_status st = tri__weights_open_files(&c, folder, threads, notes, err);
+    enum tri_status st = tri__weights_open_files(&c, folder, more, threads, notes, err);
     if (st)
         return st;
     struct verdict v = { .c = c, .notes = notes, .err = err };
@@ -90,19 +100,37 @@ void tri_checkpoint_close(struct tri_checkpoint *ckpt)
     for (size_t i = 0; i < ckpt->shard_count; i++) {
         if (ckpt->shards[i].fd >= 0)
             close(ckpt->shards[i].fd);
+        if (ckpt->shards[i].direct_fd >= 0)
+            close(ckpt->shards[i].direct_fd);
         tri__weights_header_fini(&ckpt->shards[i].header);
         tri_free(ckpt->shards[i].path);
     }
     tri__weights_table_fini(&ckpt->table);
     tri_free(ckpt->shards);
-    tri_free(ckpt->folder);
+    tri__weights_folders_fini(ckpt);
     tri_free(ckpt);
+}
+
+void tri_checkpoint_read_direct(struct tri_checkpoint *ckpt)
+{
+    for (size_t i = 0; i < ckpt->shard_count; i++)
+        if (ckpt->shards[i].direct_fd < 0)
+            ckpt->shards[i].direct_fd = tri_direct_open(ckpt->shards[i].path);
 }
 
 const char *tri_checkpoint_file(const struct tri_checkpoint *ckpt, int32_t shard)
 {
     TRI_ASSERT(shard >= 0 && (size_t)shard < ckpt->shard_count);
     return ckpt->shards[shard].path;
+}
+
+uint64_t tri_checkpoint_memory_bytes(const struct tri_checkpoint *ckpt)
+{
+    const struct tri__weights_table *t = &ckpt->table;
+    uint64_t sum = t->count * sizeof *t->tensors + (t->slot_mask + 1) * sizeof *t->slots;
+    for (size_t i = 0; i < t->count; i++) /* names were cut: the prefix is still there */
+        sum += strlen(t->tensors[i].name) + sizeof "language_model.";
+    return sum;
 }
 
 uint64_t tri_checkpoint_bytes(const struct tri_checkpoint *ckpt)
@@ -129,7 +157,17 @@ enum tri_status tri_checkpoint_read_at(const struct tri_checkpoint *ckpt, int32_
     if (offset_bytes > s->file_bytes || bytes > s->file_bytes - offset_bytes)
         return tri_fail(err, TRI_ARG, "%s: bytes %llu + %llu are past its end", s->path,
                         (unsigned long long)offset_bytes, (unsigned long long)bytes);
-    return tri__weights_pread(s->fd, s->path, offset_bytes, dst, bytes, err);
+    int64_t got =
+        s->direct_fd < 0 ? -EINVAL : tri_direct_read(s->direct_fd, offset_bytes, dst, bytes);
+    if (got == -EINVAL) /* not asked for, or this file system has blocks of another kind */
+        return tri__weights_pread(s->fd, s->path, offset_bytes, dst, bytes, err);
+    if (got < 0)
+        return tri_fail_errno(err, TRI_IO, (int)-got, "%s: reading at byte %llu", s->path,
+                              (unsigned long long)offset_bytes);
+    if ((uint64_t)got < bytes)
+        return tri_fail(err, TRI_IO, "%s: ends at byte %llu, before what its header promises",
+                        s->path, (unsigned long long)(offset_bytes + (uint64_t)got));
+    return TRI_OK;
 }
 
 enum tri_status tri_checkpoint_read(const struct tri_checkpoint *ckpt,

@@ -18,7 +18,7 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define LONE_NAME  "model.safetensors"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = TRI__WEIGHTS_PATH_BYTES };
 
 enum tri_status tri__weights_pread(int fd, const char *path, uint64_t offset, void *dst,
                                    uint64_t bytes, struct tri_error *err)
@@ -55,11 +55,11 @@ static enum tri_status join(char out[PATH_BYTES], const char *folder, const char
 static enum tri_status add_shard(struct tri_checkpoint *c, const char *name, struct tri_error *err)
 {
     char path[PATH_BYTES];
-    enum tri_status st = join(path, c->folder, name, err);
+    enum tri_status st = tri__weights_locate(c, name, path, err);
     if (st)
         return st;
     struct tri__weights_shard *shard = &c->shards[c->shard_count];
-    shard->fd = -1;
+    shard->fd = shard->direct_fd = -1;
     shard->path = tri_strdup(path);
     if (!shard->path)
         return tri_fail(err, TRI_NOMEM, "%s: no memory to open it", path);
@@ -240,45 +240,83 @@ static bool numbered_name(const char *name, unsigned *number, unsigned *count)
            strcmp(name, ".safetensors") == 0;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
 static int is_numbered(const struct dirent *entry)
 {
     unsigned number = 0, count = 0;
     return numbered_name(entry->d_name, &number, &count);
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Names of all numbered files in all folders, sorted, each once. The caller frees them. */
+static enum tri_status list_numbered(const struct tri_checkpoint *c, char **names, int *count,
+                                     struct tri_error *err)
+{
+    enum tri_status st = TRI_OK;
+    int n = 0, kept = 0;
+    for (int f = 0; f < c->folder_count && !st; f++) {
+        struct dirent **list = NULL;
+        int found = scandir(c->folders[f].path, &list, is_numbered, NULL);
+        if (found < 0)
+            st = tri_fail_errno(err, TRI_IO, errno, "%s", c->folders[f].path);
+        for (int i = 0; i < found; i++) {
+            names[n] = n < TRI_WEIGHTS_MAX_SHARDS ? tri_strdup(list[i]->d_name) : NULL;
+            n += names[n] != NULL;
+            tri_free(list[i]);
+        }
+        tri_free(list);
+    }
+    qsort(names, (size_t)n, sizeof *names, by_text);
+    for (int i = 0; i < n; i++) {
+        if (kept && !strcmp(names[kept - 1], names[i]))
+            tri_free(names[i]);
+        else
+            names[kept++] = names[i];
+    }
+    *count = kept;
+    return st;
+}
+
 /* No index and no lone file: a complete set 1..N of one N is as good as an index. */
+static enum tri_status add_numbered(struct tri_checkpoint *c, char *const *names, int n,
+                                    const struct tri_notes *notes, struct tri_error *err)
+{
+    if (n == 0)
+        return tri_fail(err, TRI_IO,
+                        "%s: no weights here: neither " INDEX_NAME " nor " LONE_NAME
+                        " nor model-*-of-*.safetensors",
+                        c->folder);
+    for (int i = 0; i < n; i++) {
+        unsigned number = 0, count = 0;
+        if (!numbered_name(names[i], &number, &count) || number != (unsigned)i + 1 ||
+            count != (unsigned)n)
+            return tri_fail(err, TRI_FORMAT,
+                            "%s: no " INDEX_NAME ", and %s is not file %d of a complete set of %d",
+                            c->folder, names[i], i + 1, n);
+        enum tri_status st = add_shard(c, names[i], err);
+        if (st)
+            return st;
+    }
+    tri_note(notes, "%s: no " INDEX_NAME "; all %d numbered files are used", c->folder, n);
+    return TRI_OK;
+}
+
 static enum tri_status find_numbered(struct tri_checkpoint *c, const struct tri_notes *notes,
                                      struct tri_error *err)
 {
-    struct dirent **list = NULL;
-    int n = scandir(c->folder, &list, is_numbered, by_name);
-    enum tri_status st = TRI_OK;
-    if (n < 0)
-        return tri_fail_errno(err, TRI_IO, errno, "%s", c->folder);
-    if (n == 0)
-        st = tri_fail(err, TRI_IO,
-                      "%s: no weights here: neither " INDEX_NAME " nor " LONE_NAME
-                      " nor model-*-of-*.safetensors",
-                      c->folder);
-    for (int i = 0; i < n; i++) {
-        unsigned number = 0, count = 0;
-        if (!st && (!numbered_name(list[i]->d_name, &number, &count) || number != (unsigned)i + 1 ||
-                    count != (unsigned)n || n > TRI_WEIGHTS_MAX_SHARDS))
-            st = tri_fail(err, TRI_FORMAT,
-                          "%s: no " INDEX_NAME ", and %s is not file %d of a complete set of %d",
-                          c->folder, list[i]->d_name, i + 1, n);
-        if (!st)
-            st = add_shard(c, list[i]->d_name, err);
-        tri_free(list[i]);
-    }
-    tri_free(list);
+    int n = 0;
+    char **names = tri_calloc(TRI_WEIGHTS_MAX_SHARDS + 1, sizeof *names);
+    if (!names)
+        return tri_fail(err, TRI_NOMEM, "%s: no memory to open it", c->folder);
+    enum tri_status st = list_numbered(c, names, &n, err);
     if (!st)
-        tri_note(notes, "%s: no " INDEX_NAME "; all %d numbered files are used", c->folder, n);
+        st = add_numbered(c, names, n, notes, err);
+    for (int i = 0; i < n; i++)
+        tri_free(names[i]);
+    tri_free(names);
     return st;
 }
 
@@ -307,6 +345,8 @@ static enum tri_status open_in(struct tri_checkpoint *c, struct tri__weights_ind
 {
     enum tri_status st = find_shards(c, index, notes, err);
     if (!st)
+        st = tri__weights_folders_used(c, err);
+    if (!st)
         st = read_headers(c, threads, err);
     if (!st)
         st = build_table(c, err);
@@ -320,21 +360,25 @@ static enum tri_status open_in(struct tri_checkpoint *c, struct tri__weights_ind
 }
 
 enum tri_status tri__weights_open_files(struct tri_checkpoint **out, const char *folder,
-                                        int threads, const struct tri_notes *notes,
-                                        struct tri_error *err)
+                                        const struct tri_folders *more, int threads,
+                                        const struct tri_notes *notes, struct tri_error *err)
 {
     struct tri__weights_index index = { 0 };
     struct tri_checkpoint *c = tri_calloc(1, sizeof *c);
     enum tri_status st = TRI_OK;
     if (c) {
-        c->folder = tri_strdup(folder);
         c->shards = tri_calloc(TRI_WEIGHTS_MAX_SHARDS, sizeof c->shards[0]);
     }
-    if (!c || !c->folder || !c->shards)
+    if (!c || !c->shards)
         st = tri_fail(err, TRI_NOMEM, "%s: no memory to open it", folder);
+    if (!st)
+        st = tri__weights_folders_init(c, folder, more, notes, err);
+    if (!st)
+        c->folder = c->folders[0].path;
     if (!st)
         st = open_in(c, &index, threads, notes, err);
     tri__weights_index_fini(&index);
+    tri_mem_trim(); /* headers and index of a large model leave hundreds of MiB behind */
     if (st)
         tri_checkpoint_close(c);
     else

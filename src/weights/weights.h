@@ -23,7 +23,14 @@ struct tri_checkpoint;
 enum {
     TRI_WEIGHTS_MAX_HEADER_BYTES = 100 * 1000 * 1000, /* the safetensors format's own */
     TRI_WEIGHTS_MAX_INDEX_BYTES = 512 << 20,          /* K3's has 59.8 MB */
-    TRI_WEIGHTS_MAX_SHARDS = 4096
+    TRI_WEIGHTS_MAX_SHARDS = 4096,
+    TRI_WEIGHTS_MAX_FOLDERS = 16 /* beside the model's own */
+};
+
+/* Further folders with shards of the same model, usually one a drive. Names are the caller's. */
+struct tri_folders {
+    const char *name[TRI_WEIGHTS_MAX_FOLDERS];
+    int n;
 };
 
 struct tri_tensor {
@@ -50,11 +57,26 @@ TRI_MUST_CHECK enum tri_status tri_checkpoint_open(struct tri_checkpoint **out, 
                                                    const struct tri_spec *spec, int threads,
                                                    const struct tri_notes *notes,
                                                    struct tri_error *err);
+/*
+ * The same with shards spread over `more` folders (NULL: none): each is looked for in all of them.
+ * One that is in several with the same size is read from the drive with the least to read so far;
+ * with different sizes it is TRI_FORMAT. A folder given twice is counted once, one without any
+ * shard of this model is TRI_ARG.
+ */
+TRI_MUST_CHECK enum tri_status
+tri_checkpoint_open_spread(struct tri_checkpoint **out, const char *folder,
+                           const struct tri_folders *more, const struct tri_spec *spec, int threads,
+                           const struct tri_notes *notes, struct tri_error *err);
 void tri_checkpoint_close(struct tri_checkpoint *ckpt);
 
+/* From now on weights are read past the page cache where the file system can do that: for what is
+ * larger than memory. Before any other thread reads. */
+void tri_checkpoint_read_direct(struct tri_checkpoint *ckpt);
+
 const char *tri_checkpoint_file(const struct tri_checkpoint *ckpt, int32_t shard);
-uint64_t tri_checkpoint_bytes(const struct tri_checkpoint *ckpt); /* payload of all shards */
-bool tri_checkpoint_packed(const struct tri_checkpoint *ckpt);    /* routed experts are MXFP4 */
+uint64_t tri_checkpoint_memory_bytes(const struct tri_checkpoint *ckpt); /* the table of tensors */
+uint64_t tri_checkpoint_bytes(const struct tri_checkpoint *ckpt);        /* payload of all shards */
+bool tri_checkpoint_packed(const struct tri_checkpoint *ckpt); /* routed experts are MXFP4 */
 
 /* NULL when absent. `name` without prefix. */
 const struct tri_tensor *tri_checkpoint_find(const struct tri_checkpoint *ckpt, const char *name);

@@ -66,13 +66,22 @@ const char *tri__weights_bare(const char *name);
 
 struct tri__weights_shard {
     char *path;
-    int fd;
+    int fd, direct_fd; /* the latter -1 until wanted */
     uint64_t file_bytes;
     struct tri__weights_header header; /* its tensors move to the table when all are read */
 };
 
+struct tri__weights_folder {
+    char *path;
+    uint64_t device, inode;
+    uint64_t bytes; /* of the shards taken from it */
+    bool has_shards;
+};
+
 struct tri_checkpoint {
-    char *folder;
+    char *folder; /* folders[0]: config, index, and what is told to people */
+    struct tri__weights_folder folders[TRI_WEIGHTS_MAX_FOLDERS + 1];
+    int folder_count;
     struct tri__weights_shard *shards;
     size_t shard_count;
     struct tri__weights_table table;
@@ -80,9 +89,25 @@ struct tri_checkpoint {
     bool experts_packed;
 };
 
+/* folders.c: the folders, each once; the path of a shard; an extra folder without any is an error.
+ */
+enum { TRI__WEIGHTS_PATH_BYTES = 4096 };
+TRI_MUST_CHECK enum tri_status tri__weights_folders_init(struct tri_checkpoint *c,
+                                                         const char *folder,
+                                                         const struct tri_folders *more,
+                                                         const struct tri_notes *notes,
+                                                         struct tri_error *err);
+void tri__weights_folders_fini(struct tri_checkpoint *c);
+TRI_MUST_CHECK enum tri_status tri__weights_locate(struct tri_checkpoint *c, const char *name,
+                                                   char path[TRI__WEIGHTS_PATH_BYTES],
+                                                   struct tri_error *err);
+TRI_MUST_CHECK enum tri_status tri__weights_folders_used(const struct tri_checkpoint *c,
+                                                         struct tri_error *err);
+
 /* Opens and checks files, without a spec. */
 TRI_MUST_CHECK enum tri_status tri__weights_open_files(struct tri_checkpoint **out,
-                                                       const char *folder, int threads,
+                                                       const char *folder,
+                                                       const struct tri_folders *more, int threads,
                                                        const struct tri_notes *notes,
                                                        struct tri_error *err);
 

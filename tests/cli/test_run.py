@@ -225,7 +225,7 @@ class Usage(WithModel):
         self.assertIn("budget of 1.0 MiB", err)
         self.assertEqual(len(err.splitlines()), 1)
         self.assertIn("can be had", self.run_it("--ram", "900T", "hi", rc=1)[1])
-        peak = self.object_of("--max-tokens", "1", "hi")["memory"]["peak_bytes"]
+        peak = self.object_of("--ram", "900M", "--max-tokens", "1", "hi")["memory"]["peak_bytes"]
         tight = self.object_of("--ram", f"{(peak >> 20) + 2}M", "--max-tokens", "1", "hi")["memory"]
         self.assertLessEqual(tight["peak_bytes"], tight["ceiling_bytes"])
         # Less than the whole context fits: the rest is refused with the number that would fit.

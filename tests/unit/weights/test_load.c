@@ -90,7 +90,7 @@ static int set_up(void **state)
     assert_non_null(mkdtemp(folder));
     write_file();
     assert_int_equal(tri_budget_open(&budget, 16 << 20, &err), TRI_OK);
-    if (tri__weights_open_files(&ckpt, folder, 1, NULL, &err))
+    if (tri__weights_open_files(&ckpt, folder, NULL, 1, NULL, &err))
         fail_msg("%s", err.text);
     return 0;
 }
@@ -258,7 +258,7 @@ static void opening_without_memory(void **state)
     for (; st == TRI_NOMEM && n < 1000; n++) {
         struct tri_checkpoint *c = NULL;
         tri_mem_fail_after(n);
-        st = tri__weights_open_files(&c, folder, 1, NULL, NULL);
+        st = tri__weights_open_files(&c, folder, NULL, 1, NULL, NULL);
         tri_mem_fail_after(-1);
         tri_checkpoint_close(c);
     }
