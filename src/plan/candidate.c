@@ -203,6 +203,7 @@ void tri__candidate_speed(const struct tri__plan *plan, const struct tri_fleet *
     struct tri__load load = { .input_tokens = o->input_tokens,
                               .output_tokens = o->output_tokens,
                               .concurrency = divide_up(concurrency, c->layout.replicas),
+                              .spread = o->spread,
                               .max_running = m->capacity_sequences ? held * c->layout.dp : 1 };
     if (o->max_sequences && o->max_sequences * c->layout.dp < load.max_running)
         load.max_running = o->max_sequences * c->layout.dp;

@@ -12,10 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { LOOP_MAX_CLIENTS = 256, LOOP_ROUNDS = 4 };
+enum { LOOP_MAX_CLIENTS = 256, LOOP_ROUNDS = 4, LOOP_ROUNDS_SPREAD = 10 };
 
 struct client {
     double sent_s, first_s;
+    double prompt, answer; /* tokens of this request */
     double prompt_left, output_left;
     int answers;
 };
@@ -31,14 +32,25 @@ struct loop {
     double max_run;
     double now_s, ttft_sum, tpot_sum, latency_sum, prefill_s, queue_area;
     double decode_s, decode_area; /* pure decode steps: seconds, and times sequences */
-    int answered, firsts;
+    int answered, firsts, sent;
+    double answer_sum;
 };
+
+/* A request's length over the mean: even steps of the golden ratio fill the spread. */
+static double stretch(struct loop *l)
+{
+    double at = fmod(0.5 + 0.6180339887498949 * l->sent++, 1);
+    return 1 + l->load->spread * (at - 0.5);
+}
 
 static void send_request(struct loop *l, int c)
 {
-    l->client[c].sent_s = l->now_s;
-    l->client[c].prompt_left = (double)l->load->input_tokens;
-    l->client[c].output_left = (double)l->load->output_tokens;
+    struct client *x = &l->client[c];
+    x->sent_s = l->now_s;
+    x->prompt = fmax(1, round((double)l->load->input_tokens * stretch(l)));
+    x->answer = fmax(1, round((double)l->load->output_tokens * stretch(l)));
+    x->prompt_left = x->prompt;
+    x->output_left = x->answer;
     l->queue[l->queued++] = c;
 }
 
@@ -63,12 +75,12 @@ static void finish(struct loop *l)
             l->running[kept++] = c;
             continue;
         }
-        double more = (double)l->load->output_tokens - 1;
-        if (more > 0)
-            l->tpot_sum += (l->now_s - x->first_s) / more;
+        if (x->answer > 1)
+            l->tpot_sum += (l->now_s - x->first_s) / (x->answer - 1);
+        l->answer_sum += x->answer;
         l->latency_sum += l->now_s - x->sent_s;
         l->answered++;
-        if (++x->answers < LOOP_ROUNDS)
+        if (++x->answers < (l->load->spread > 0 ? LOOP_ROUNDS_SPREAD : LOOP_ROUNDS))
             send_request(l, c);
     }
     l->run = kept;
@@ -84,8 +96,9 @@ static double mean_context(const struct loop *l)
 {
     double sum = 0;
     for (int i = 0; i < l->run; i++)
-        sum += (double)l->load->output_tokens - l->client[l->running[i]].output_left;
-    return (double)l->load->input_tokens + (l->run ? sum / l->run : 0);
+        sum += l->client[l->running[i]].answer - l->client[l->running[i]].output_left +
+               l->client[l->running[i]].prompt;
+    return l->run ? sum / l->run : (double)l->load->input_tokens;
 }
 
 /* Steps that all running sequences can take before one of them ends. */
@@ -130,7 +143,7 @@ static double prefill_batch(struct loop *l, double budget, int *ended, int *ende
         double all = x->prompt_left * l->weight, part = all;
         if (tokens + part > budget)
             part = budget - tokens;
-        before += ((double)l->load->input_tokens - x->prompt_left) * l->weight;
+        before += (x->prompt - x->prompt_left) * l->weight;
         tokens += part;
         touched += l->weight;
         x->prompt_left -= part / l->weight;
@@ -178,8 +191,8 @@ static void run_prefill(struct loop *l)
         finish(l);
     for (int i = 0; i < count; i++)
         first_token(l, ended[i], when_s);
-    if (!mixed && l->load->output_tokens == 1)
-        finish(l);
+    if (!mixed)
+        finish(l); /* answers of one token */
 }
 
 static void start(struct loop *l, const struct tri__clock *clock, const struct tri__load *load)
@@ -235,8 +248,9 @@ static void summarise(struct loop *l, struct tri_speed *out)
     memset(out, 0, sizeof *out);
     out->ttft_ms = l->ttft_sum / (l->firsts > 0 ? l->firsts : 1) * 1e3;
     out->tpot_ms = l->tpot_sum / answered * 1e3;
-    out->tokens_per_s = rate * (double)l->load->output_tokens;
-    out->total_tokens_per_s = rate * (double)(l->load->output_tokens + l->load->input_tokens);
+    double answer = l->answer_sum / answered;
+    out->tokens_per_s = rate * answer;
+    out->total_tokens_per_s = rate * (answer + (double)l->load->input_tokens);
     double busy = l->decode_s > 0 ? l->decode_area / l->decode_s * l->weight : 1;
     out->running = busy;
     out->waiting = l->queue_area / l->now_s * l->weight;

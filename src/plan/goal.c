@@ -27,7 +27,7 @@ enum tri_status tri_parse_tokens(int64_t *out, const char *what, const char *tex
         value *= 1024;
     else if (*unit == 'm' || *unit == 'M')
         value *= 1048576;
-    bool spare = *unit && (!strchr("kKmM", *unit) || unit[1]);
+    bool spare = (point && all == whole + 1) || (*unit && (!strchr("kKmM", *unit) || unit[1]));
     if (spare || !(value >= 1) || value > (double)max || value > floor(value) || all > 18)
         return tri_fail(err, TRI_ARG, "%s %s: expected a count from 1 to %lld, like 8192, 32k, 1M",
                         what, tri_printable(safe, sizeof safe, text, strnlen(text, 100)),

@@ -128,6 +128,7 @@ struct tri_plan_options {
     double utilisation; /* 0: the engine's default */
     double cache_gib;   /* 0: what is left; else given (--cache-gib) */
     double acceptance;  /* tokens a speculative step yields, 0: by the table */
+    double spread;      /* of lengths round their mean, 0 to 1 */
     double rent_usd_h, own_usd_h, power_usd_kwh; /* 0: table */
     bool vision, lenient, shard_all;
     bool concurrency_given; /* by the person, not a default */
@@ -226,7 +227,7 @@ enum { TRI_PLAN_CURVE = 12, TRI_PLAN_ADVICE = 10 };
 struct tri_profile {
     const char *id, *engine, *basis; /* basis: "measured" or "assumed" */
     double bw_eff, expert_eff, layer_us, compute_eff, step_us, nvfp4_layer_us;
-    double attn_eff, int4_eff, int4_layer_us, mx_eff;
+    double attn_eff, int4_eff, int4_layer_us, mx_eff, moe_layer_us;
     double util, runtime_gib, graph_gib, collective_gib, paging, frag, band;
     int64_t chunk_tokens;
     bool prefill_first;

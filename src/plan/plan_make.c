@@ -236,6 +236,9 @@ static enum tri_status check_ranges(const struct tri_plan_options *o, struct tri
     if (o->utilisation < 0 || o->utilisation > 1)
         return tri_fail(err, TRI_ARG, "--util %.3g: expected a share of memory from 0 to 1",
                         o->utilisation);
+    if (o->spread < 0 || o->spread > 1)
+        return tri_fail(err, TRI_ARG, "--spread %.3g: expected a share of the mean from 0 to 1",
+                        o->spread);
     if (o->acceptance > 0 && !(o->spec && strcmp(o->spec, "none")))
         return tri_fail(err, TRI_ARG, "--acceptance says what --spec yields: give both");
     if (o->machines != 1 && !o->machine)
@@ -346,17 +349,13 @@ enum tri_status tri__plan_for_any(struct tri__plan **out, const struct tri_plan_
 }
 
 enum tri_status tri__plan_point(struct tri_plan **out, const struct tri_plan_options *options,
-                                const struct tri_profile *profile, struct tri_error *err)
+                                struct tri_error *err)
 {
     struct tri__plan *p = tri_calloc(1, sizeof *p);
     if (!p)
         return tri_fail(err, TRI_NOMEM, "no memory for a plan");
     p->pub.options = *options;
     enum tri_status status = resolve(p, NULL, err);
-    if (!status && profile) {
-        p->other_profile = *profile;
-        p->pub.profile = &p->other_profile;
-    }
     if (!status)
         status = tri__search(p, &p->pub.fleet, false, &p->pub.best, err);
     if (status)

@@ -91,8 +91,12 @@ double tri__prefill_s(const struct tri__clock *clock, struct tri__prompt prompt,
 struct tri__load {
     int64_t input_tokens, output_tokens, concurrency; /* of one replica */
     int64_t max_running;                              /* sequences the cache holds */
+    double spread; /* lengths vary evenly over this share of their mean; 0: all alike */
 };
-/* Closed loop of `concurrency` clients, each asking again at once; four rounds, all counted. */
+/*
+ * Closed loop of `concurrency` clients, each asking again at once, all counted: four rounds of
+ * requests alike (benchmarks' clients stay in step), ten when lengths vary and they drift apart.
+ */
 void tri__loop(const struct tri__clock *clock, const struct tri__load *load, struct tri_speed *out);
 
 /* The profile's band where a published point was measured on this device, else that of a device
@@ -103,8 +107,7 @@ const char *tri__default_engine(const struct tri_device *device);
 /* ---- candidates ----------------------------------------------------------------------------- */
 
 struct tri__plan {
-    struct tri_plan pub;              /* first: tri_plan * is a tri__plan * */
-    struct tri_profile other_profile; /* id NULL: none; else used instead (leave one out) */
+    struct tri_plan pub; /* first: tri_plan * is a tri__plan * */
     struct tri__profiles *profiles;
     struct tri_layout asked;          /* tp 0: search */
     int experts_number, dense_number; /* asked, -1 published */
@@ -127,13 +130,19 @@ double tri__usd_per_million(double usd_h, int64_t cards, double tokens_per_s);
 struct tri_ledger_ask tri__candidate_ask(const struct tri__plan *plan,
                                          const struct tri_candidate *c);
 
-/* The best layout on a fleet; with `keep`, alternatives and rejected ones go into the plan. */
-/* As tri_plan_make, with another engine profile when `profile` is given; no curve, no advice. */
+/* As tri_plan_make without curve and advice. */
 enum tri_status tri__plan_point(struct tri_plan **out, const struct tri_plan_options *options,
-                                const struct tri_profile *profile, struct tri_error *err);
+                                struct tri_error *err);
+/* A point of data/measured.json: its question; one of its figures as predicted; the middle of n. */
+void tri__point_options(struct tri_plan_options *out, const json_t *point);
+double tri__point_figure(const struct tri_plan *plan, const char *figure);
+double tri__middle(double *values, int n);
+/* Fills blind_error of every figure. */
+enum tri_status tri__leave_out(struct tri_validation *v, struct tri_error *err);
 /* The question resolved without machines, for --buy. */
 enum tri_status tri__plan_for_any(struct tri__plan **out, const struct tri_plan_options *options,
                                   const struct tri_notes *notes, struct tri_error *err);
+/* The best layout on a fleet; with `keep`, alternatives and rejected ones go into the plan. */
 enum tri_status tri__search(struct tri__plan *plan, const struct tri_fleet *fleet, bool keep,
                             struct tri_candidate *best, struct tri_error *err);
 bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,

@@ -10,15 +10,23 @@
 #include <string.h>
 
 /*
- * Share of the dense peak that large products reach: compute_eff at best, less where there are more
- * operations per byte of bandwidth to feed (flop/byte ridge): 0.62 of a B300 at bf16, 0.52 of an
- * H100 at fp8, 0.73 of an H20.
+ * Share of the dense peak that kernels reach: compute_eff (attn_eff) at best, less where there are
+ * more operations per byte of bandwidth to feed (flop/byte ridge). Large products: 0.62 of a B300
+ * at bf16, 0.48 of an H100 at fp8, 0.81 of an H20 at fp8. Attention is fed less well: prefill 0.40
+ * of a B300 and 0.68 of an H20, decode 0.50 of an H100 and 0.80 of an H20.
  */
-#define RIDGE_COST 0.001
+#define PRODUCT_RIDGE 0.00165
+#define PREFILL_RIDGE 0.0040
+#define DECODE_RIDGE  0.0029
+
+static double reached(double best, double cost, double peak, double bw)
+{
+    return 1 / (1 / best + cost * peak / bw);
+}
 
 static double product_eff(const struct tri__clock *c, double peak)
 {
-    return 1 / (1 / c->profile->compute_eff + RIDGE_COST * peak / c->bw);
+    return reached(c->profile->compute_eff, PRODUCT_RIDGE, peak, c->bw);
 }
 
 /* The format most of these lines are stored in. */
@@ -65,14 +73,14 @@ static void set_unpacking(struct tri__clock *c, int experts)
     const struct tri_device *d = &c->fleet->device;
     bool floats = experts == TRI_NUM_MXFP4 || experts == TRI_NUM_NVFP4;
     c->expert_eff = 1;
-    c->moe_layer_s = 0;
+    c->moe_layer_s = c->profile->moe_layer_us * 1e-6;
     if (d->kind != TRI_DEVICE_GPU)
         return;
     if (experts == TRI_NUM_INT4 || (floats && !d->native_fp4)) {
         c->expert_eff = floats ? c->profile->mx_eff : c->profile->int4_eff;
-        c->moe_layer_s = c->profile->int4_layer_us * 1e-6;
+        c->moe_layer_s = fmax(c->moe_layer_s, c->profile->int4_layer_us * 1e-6);
     } else if (experts == TRI_NUM_NVFP4) {
-        c->moe_layer_s = c->profile->nvfp4_layer_us * 1e-6;
+        c->moe_layer_s += c->profile->nvfp4_layer_us * 1e-6;
     }
 }
 
@@ -205,8 +213,8 @@ static double stage_decode(const struct tri__clock *c, int stage, double group, 
     }
     double cached = (double)tri_state_cache_bytes(&c->state[stage], (uint64_t)context);
     t.cache = group * (cached + w->kda_state_bytes) / bw;
-    double attn_s =
-        tokens * context * w->attn_decode_flops_per_token / (c->attn_peak * c->profile->attn_eff);
+    double attn_eff = reached(c->profile->attn_eff, DECODE_RIDGE, c->attn_peak, c->bw);
+    double attn_s = tokens * context * w->attn_decode_flops_per_token / (c->attn_peak * attn_eff);
     t.compute += attn_s > t.cache ? attn_s - t.cache : 0;
     t.layers = w->layers * c->layer_s + w->moe_layers * c->moe_layer_s;
     t.link = link_s(c, stage, tokens, true) + exchange_s(c, stage, tokens);
@@ -281,7 +289,8 @@ static double stage_prefill(const struct tri__clock *c, int stage, struct tri__p
                      (c->dense_peak * product_eff(c, c->dense_peak));
     double seen = tokens < prompt.span ? tokens : prompt.span; /* prompts do not see each other */
     double pairs = tokens * (prompt.before + seen / 2);
-    dense_s += pairs * w->attn_flops_per_pair / (c->attn_peak * 0.4);
+    double attn_eff = reached(0.75, PREFILL_RIDGE, c->attn_peak, c->bw);
+    dense_s += pairs * w->attn_flops_per_pair / (c->attn_peak * attn_eff);
     double read_s = w->dense_bytes / bw;
     t.disk = trunk_disk_s(c, w->dense_bytes);
     double expert_s = 0;

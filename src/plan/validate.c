@@ -1,7 +1,7 @@
 /*
  * The time model against published measurements (data/measured.json): predicted beside measured,
- * the median and the worst, and the same with each device's own points left out, its profile taken
- * from the other devices. A miss of more than 35 % must have its cause in the data file.
+ * the median and the worst, and the same with each device's own points left out (leave_out.c). A
+ * miss of more than 35 % must have its cause in the data file.
  */
 #include "plan/plan_priv.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-static void fill_options(struct tri_plan_options *o, const json_t *point)
+void tri__point_options(struct tri_plan_options *o, const json_t *point)
 {
     const char *role = tri__str(point, "role", "");
     tri_plan_options_init(o);
@@ -25,13 +25,17 @@ static void fill_options(struct tri_plan_options *o, const json_t *point)
     o->input_tokens = (int64_t)tri__num(point, "input", 8192);
     o->output_tokens = (int64_t)tri__num(point, "output", 1024);
     o->concurrency = (int64_t)tri__num(point, "concurrency", 1);
+    o->spread = tri__num(point, "spread", 0);
+    o->utilisation = tri__num(point, "util", 0);
+    o->kv = tri__str(point, "kv", NULL);
+    o->precision = tri__str(point, "precision", NULL);
     o->chunk_tokens = (int64_t)tri__num(point, "chunk", 0);
     o->role = !strcmp(role, "prefill")  ? TRI_ROLE_PREFILL
               : !strcmp(role, "decode") ? TRI_ROLE_DECODE
                                         : TRI_ROLE_BOTH;
 }
 
-static double predicted(const struct tri_plan *p, const char *figure)
+double tri__point_figure(const struct tri_plan *p, const char *figure)
 {
     const struct tri_speed *s = &p->best.speed;
     double cards = (double)p->best.cards, nodes = cards / p->fleet.per_node;
@@ -71,75 +75,11 @@ double tri__band_for(const struct tri_profile *profile, const struct tri_device 
     return measured || profile->band > unseen ? profile->band : unseen;
 }
 
-/* ---- leave one device out ------------------------------------------------------------------- */
-
 struct validation {
     json_t *json;
     struct tri__profiles *profiles; /* what the figures' profiles point into */
     struct tri_validation pub;
 };
-
-/*
- * A profile for a device as if it had never been measured: the middle value of each number over
- * the profiles that other devices' points fixed (same engine first; any engine when none is left).
- */
-static double middle(double *values, int n)
-{
-    for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && values[j] < values[j - 1]; j--) {
-            double t = values[j];
-            values[j] = values[j - 1];
-            values[j - 1] = t;
-        }
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-enum { FITTED = 8, MAX_PROFILES = 32 };
-
-static double *fitted(struct tri_profile *p, int i)
-{
-    double *const fields[FITTED] = { &p->bw_eff,        &p->expert_eff,    &p->layer_us,
-                                     &p->compute_eff,   &p->attn_eff,      &p->int4_eff,
-                                     &p->int4_layer_us, &p->nvfp4_layer_us };
-    return fields[i];
-}
-
-/* The profiles that points of devices other than `device` used. */
-static int others_profiles(const struct tri_validation *v, const char *device,
-                           const struct tri_profile **out)
-{
-    int n = 0;
-    for (int i = 0; i < v->count; i++) {
-        const struct tri_measured *m = &v->figure[i];
-        bool seen = !strcmp(m->device, device);
-        for (int k = 0; k < n; k++)
-            seen |= !strcmp(out[k]->id, m->profile.id);
-        if (!seen && n < MAX_PROFILES)
-            out[n++] = &m->profile;
-    }
-    return n;
-}
-
-/* False when no other device shares or informs the profile. */
-static bool blind_profile(const struct tri_validation *v, const struct tri_measured *m,
-                          struct tri_profile *out)
-{
-    const struct tri_profile *other[MAX_PROFILES];
-    int n = others_profiles(v, m->device, other);
-    *out = m->profile;
-    for (int k = 0; k < n; k++)
-        if (!strcmp(other[k]->id, m->profile.id))
-            return true; /* the profile is fixed by other devices too: it stands */
-    if (!n)
-        return false;
-    for (int i = 0; i < FITTED; i++) {
-        double values[MAX_PROFILES];
-        for (int k = 0; k < n; k++)
-            values[k] = *fitted((struct tri_profile *)(uintptr_t)other[k], i);
-        *fitted(out, i) = middle(values, n);
-    }
-    return true;
-}
 
 /* ---- running -------------------------------------------------------------------------------- */
 
@@ -151,8 +91,8 @@ static enum tri_status run_point(struct validation *all, const json_t *point, st
     struct tri_plan *plan = NULL;
     const char *figure;
     json_t *value;
-    fill_options(&o, point);
-    enum tri_status status = tri__plan_point(&plan, &o, NULL, err);
+    tri__point_options(&o, point);
+    enum tri_status status = tri__plan_point(&plan, &o, err);
     if (!status)
         status = tri__profiles_find(&profile, all->profiles, plan->options.engine,
                                     &plan->fleet.device, err);
@@ -167,33 +107,14 @@ static enum tri_status run_point(struct validation *all, const json_t *point, st
         m->cause = tri__str(point, "cause", NULL);
         m->source = tri__str(point, "source", "");
         m->measured = json_number_value(value);
-        m->predicted = predicted(plan, figure);
+        m->predicted = tri__point_figure(plan, figure);
         m->error = m->predicted / m->measured - 1;
         m->profile = *profile;
         m->point = point;
+        m->blind_error = (double)NAN;
     }
     tri_plan_close(plan);
     return status;
-}
-
-static enum tri_status run_blind(struct tri_validation *v, struct tri_error *err)
-{
-    for (int i = 0; i < v->count; i++) {
-        struct tri_measured *m = &v->figure[i];
-        struct tri_profile profile;
-        struct tri_plan_options o;
-        struct tri_plan *plan = NULL;
-        m->blind_error = (double)NAN;
-        if (!blind_profile(v, m, &profile))
-            continue;
-        fill_options(&o, m->point);
-        enum tri_status status = tri__plan_point(&plan, &o, &profile, err);
-        if (status)
-            return status;
-        m->blind_error = predicted(plan, m->figure) / m->measured - 1;
-        tri_plan_close(plan);
-    }
-    return TRI_OK;
 }
 
 static void summarise(struct tri_validation *v)
@@ -211,10 +132,10 @@ static void summarise(struct tri_validation *v)
         if (!isnan(m->blind_error))
             blind[b++] = fabs(m->blind_error);
     }
-    v->median = n ? middle(with, n) : 0;
+    v->median = n ? tri__middle(with, n) : 0;
     v->p80 = n ? with[n * 4 / 5] : 0;
     v->worst = n ? with[n - 1] : 0;
-    v->blind_median = b ? middle(blind, b) : 0;
+    v->blind_median = b ? tri__middle(blind, b) : 0;
     v->blind_p80 = b ? blind[b * 4 / 5] : 0;
 }
 
@@ -239,7 +160,7 @@ enum tri_status tri_validation_run(struct tri_validation **out, struct tri_error
             status = run_point(v, point, err);
     }
     if (!status)
-        status = run_blind(&v->pub, err);
+        status = tri__leave_out(&v->pub, err);
     if (status) {
         tri_validation_close(&v->pub);
         return status;
@@ -280,10 +201,11 @@ enum tri_status tri_validation_text(const struct tri_validation *v, struct tri_b
                    "%.0f %%; %d over %.0f %% with a stated cause, %d without\n",
                    v->count, v->median * 100, v->p80 * 100, v->worst * 100, v->explained,
                    TRI_VALIDATION_MISS * 100, v->unexplained);
-    tri_buf_printf(out,
-                   "a device left out, its engine profile taken from the others: median "
-                   "%.1f %%, four in five within %.0f %%\n",
-                   v->blind_median * 100, v->blind_p80 * 100);
+    tri_buf_printf(
+        out,
+        "a device left out and its profile fitted again without it: median %.1f %%, four "
+        "in five within %.0f %%\n",
+        v->blind_median * 100, v->blind_p80 * 100);
     for (int i = 0; i < v->skips && i < TRI_VALIDATION_MAX; i++)
         tri_buf_printf(out, "not comparable: %s: %s\n", v->skipped[i].id, v->skipped[i].why);
     return out->failed;
