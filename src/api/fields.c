@@ -4,6 +4,7 @@
  */
 #include "api/api_priv.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum kind { TEXT, OBJECT, BOOL, LIST };
@@ -78,9 +79,58 @@ static bool check_responses(const json_t *body, struct tri__fault *fault)
            tri__fault_bad(fault, "prompt", "prompt templates are not stored here");
 }
 
+/* --- tools ----------------------------------------------------------------------------------- */
+
+static const char *tool_name(const json_t *tool)
+{
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* OpenAI's form, each name once: what a call means must be certain. */
+static bool check_tools(const json_t *tools, const char *where, struct tri__fault *fault)
+{
+    char param[96];
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        const char *name = tool_name(tool);
+        snprintf(param, sizeof param, "%s[%zu]", where, i);
+        if (!type || strcmp(type, "function") != 0 || !name || !*name)
+            return tri__fault_bad(fault, param,
+                                  "a tool has the type function and a named function");
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(name, tool_name(json_array_get(tools, k))))
+                return tri__fault_bad(fault, param, "another tool has this name");
+    }
+    return true;
+}
+
+/* Tools that come in the middle of a chat: in a system message that holds nothing else. */
+static bool check_late_tools(const json_t *messages, struct tri__fault *fault)
+{
+    char where[64];
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *m = json_array_get(messages, i), *tools = json_object_get(m, "tools");
+        const json_t *content = json_object_get(m, "content");
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (json_array_size(tools) == 0)
+            continue;
+        snprintf(where, sizeof where, "messages[%zu].tools", i);
+        if (!role || strcmp(role, "system") != 0 || json_string_length(content) > 0 ||
+            json_array_size(content) > 0)
+            return tri__fault_bad(fault, where,
+                                  "tools belong into a system message without content");
+        if (!check_tools(tools, where, fault))
+            return false;
+    }
+    return true;
+}
+
 bool tri__fields_check(const json_t *body, enum tri__dialect dialect, struct tri__fault *fault)
 {
     bool one_text = dialect == TRI__MESSAGES || dialect == TRI__RESPONSES;
     return check_kinds(body, fault) && (!one_text || check_foreign(body, fault)) &&
-           (dialect != TRI__RESPONSES || check_responses(body, fault));
+           (dialect != TRI__RESPONSES || check_responses(body, fault)) &&
+           (dialect != TRI__CHAT || (check_tools(json_object_get(body, "tools"), "tools", fault) &&
+                                     check_late_tools(json_object_get(body, "messages"), fault)));
 }

@@ -57,8 +57,11 @@ static bool read_body(struct tri__exchange *x, struct tri__fault *fault)
     struct tri_error err = { 0 };
     if (!tri__limits_check_json(x->api, text, bytes, fault))
         return false;
-    if (tri_json_parse(&x->body, "body", text, bytes, bytes + 1, &err) != TRI_OK)
-        return tri__fault_bad(fault, NULL, "%s", err.text);
+    if (tri_json_parse(&x->body, "body", text, bytes, bytes + 1, &err) != TRI_OK) {
+        const char *near = strstr(err.text, " near '"); /* what was sent is not told back */
+        return tri__fault_bad(fault, NULL, "%.*s",
+                              near ? (int)(near - err.text) : (int)sizeof err.text, err.text);
+    }
     if (!json_is_object(x->body))
         return tri__fault_bad(fault, NULL, "the body must be a JSON object");
     return tri__limits_check_body(x->api, x->body, fault);
