@@ -25,8 +25,13 @@ static struct tri_advice *add(struct tri__plan *p)
 
 static void describe(const struct tri_candidate *c, struct tri_advice *a)
 {
-    char name[96];
+    char name[120];
+    int number = c->experts_number >= 0 ? c->experts_number : c->dense_number;
     tri_layout_name(&c->layout, name, sizeof name);
+    if (number >= 0) {
+        size_t at = strlen(name);
+        snprintf(name + at, sizeof name - at, " in %s", tri_number_name((enum tri_number)number));
+    }
     a->works = good(c);
     if (c->grade >= TRI_GRADE_GENERATES)
         snprintf(a->effect, sizeof a->effect, "%s with %s: TPOT %.4g ms, %.3g tokens/s",

@@ -170,6 +170,11 @@ static double pair_gbs(const struct tri_pair *p, const struct tri_device *d, enu
         [TRI_PATH_PIX] = 1.0,   [TRI_PATH_PXB] = 0.95, [TRI_PATH_PHB] = 0.85,
         [TRI_PATH_NODE] = 0.75, [TRI_PATH_SYS] = 0.55, [TRI_PATH_PCIE] = 0.8
     };
+    /* through host memory: two cards below one switch share its uplink (nccl#1086: 6.1 of 8.6) */
+    static const double staged[] = {
+        [TRI_PATH_PIX] = 0.6,    [TRI_PATH_PXB] = 0.65, [TRI_PATH_PHB] = 0.85,
+        [TRI_PATH_NODE] = 0.845, [TRI_PATH_SYS] = 0.7,  [TRI_PATH_PCIE] = 0.8
+    };
     if (p->seen_gbs > 0)
         return p->seen_gbs;
     if (wire == TRI_WIRE_NVLINK) {
@@ -179,7 +184,8 @@ static double pair_gbs(const struct tri_pair *p, const struct tri_device *d, enu
     if (wire == TRI_WIRE_XGMI)
         return d->pair_gbs;
     double pcie = p->link_gbs > 0 ? p->link_gbs : d->pcie_gbs > 0 ? d->pcie_gbs : 25;
-    double shrink = (size_t)p->path < sizeof far / sizeof far[0] ? far[p->path] : 0;
+    const double *by_path = wire == TRI_WIRE_PCIE_HOST ? staged : far;
+    double shrink = (size_t)p->path < sizeof far / sizeof far[0] ? by_path[p->path] : 0;
     return pcie * (shrink > 0 ? shrink : 0.6);
 }
 
@@ -235,6 +241,8 @@ enum tri_status tri_fleet_from_machine(struct tri_fleet *out, const struct tri_d
         const struct tri_gpu *gpu = &machine->gpu[0];
         const struct tri_device *d = device ? device : device_by_gpu_name(devices, gpu);
         char safe[80];
+        if (!d && !*gpu->name)
+            return tri_fail(err, TRI_ARG, "the capture does not name its GPUs: add --hw DEVICE");
         if (!d)
             return tri_fail(
                 err, TRI_ARG,

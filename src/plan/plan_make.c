@@ -31,7 +31,8 @@ static enum tri_status open_fleet(struct tri__plan *p, struct tri_error *err)
         return tri_fleet_parse(&p->pub.fleet, p->pub.devices, o->hw, err);
     if (!o->machine)
         return tri_fail(err, TRI_ARG,
-                        "which machines? --hw 4x8xH20-96GB, or --machine captured.xml");
+                        "which machines? --hw 4x8xH20-96GB, or --machine FILE (hwloc or NCCL XML, "
+                        "nvidia-smi topo -m, trireme doctor --json)");
     struct tri_machine *machine = NULL;
     const struct tri_device *device = NULL; /* with --machine, --hw only names the part */
     enum tri_status status = TRI_OK;
@@ -41,7 +42,7 @@ static enum tri_status open_fleet(struct tri__plan *p, struct tri_error *err)
                           "(--list devices)",
                           o->hw);
     if (!status)
-        status = tri_topo_load_xml(&machine, o->machine, err);
+        status = tri__capture_open(&machine, o->machine, err);
     if (!status)
         status = tri_fleet_from_machine(&p->pub.fleet, p->pub.devices, machine, device, o->machines,
                                         err);

@@ -45,6 +45,10 @@ void tri__group_cost(struct tri__group *out, const struct tri_fleet *fleet,
 /* Cards of each TP group on one captured machine, by real distance: order[] lists card indices. */
 void tri__group_cards(const struct tri_fleet *fleet, int ranks, int *order);
 
+/* Reads what --machine names, recognised by content (capture.c). */
+enum tri_status tri__capture_open(struct tri_machine **out, const char *path,
+                                  struct tri_error *err);
+
 /* ---- time ----------------------------------------------------------------------------------- */
 
 /* Everything the time of one candidate depends on, worked out once. */

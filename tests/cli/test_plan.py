@@ -309,6 +309,79 @@ class Reports(unittest.TestCase):
         self.assertIn("no-such", run("-m", "qwen3-8b", "--machine", "no-such.xml", code=1).stderr)
 
 
+TOPO = """\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tPIX\tNV4\tPHB\t0-31\t0
+GPU1\tPIX\t X \tPHB\tNV4\t0-31\t0
+GPU2\tNV4\tPHB\t X \tPIX\t0-31\t0
+GPU3\tPHB\tNV4\tPIX\t X \t0-31\t0
+"""
+P2P_OFF = """ \tGPU0\tGPU1\tGPU2\tGPU3\t
+ GPU0\tX\tGNS\tGNS\tGNS\t
+ GPU1\tGNS\tX\tGNS\tGNS\t
+ GPU2\tGNS\tGNS\tX\tGNS\t
+ GPU3\tGNS\tGNS\tGNS\tX\t
+"""
+
+
+class Captures(unittest.TestCase):
+    """--machine takes what the doctor reads, and what the doctor says."""
+    ASK = ["-m", "qwen3-32b", "--precision", "int8", "--layout", "tp2r2", "--hw"]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, text, name="box.txt"):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+    def groups(self, path, device="RTX-3090"):
+        text = run(*self.ASK, device, "--machine", path).stdout
+        return [line.split("cards ")[1].strip() for line in text.splitlines() if "node 0 cards" in line]
+
+    def test_pairs_by_wire(self):
+        self.assertEqual(self.groups(self.write(TOPO)), ["0,2", "1,3"])
+
+    def test_no_p2p_keeps_switch_mates_apart(self):
+        """Staged through the host, two cards below one switch share its uplink (nccl#1086)."""
+        plain = TOPO.replace("NV4", "PHB")
+        self.assertEqual(self.groups(self.write(plain), "L40S"), ["0,1", "2,3"])
+        for pair in self.groups(self.write(plain + "\n" + P2P_OFF), "RTX-4090"):
+            self.assertNotIn(pair, ("0,1", "2,3"))
+
+    def test_doctor_json(self):
+        raw = self.write(TOPO)
+        doctor = subprocess.run([TRIREME, "doctor", raw, "--json"], capture_output=True, text=True).stdout
+        said = self.write(doctor, "doctor.json")
+        self.assertEqual(plan(*self.ASK, "RTX-3090", "--machine", raw),
+                         plan(*self.ASK, "RTX-3090", "--machine", said))
+
+    def test_refusals(self):
+        for text, word in (("hello\n", "no machine in it"), ("", "no machine in it"), ("{}", "machines"),
+                           ('{"machines": []}', "machines"), ("{", "JSON"), ("<a/>", "topology")):
+            done = run(*self.ASK, "RTX-3090", "--machine", self.write(text), code=1)
+            self.assertIn(word, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1)
+        self.assertIn("does not name", run("-m", "qwen3-8b", "--machine", self.write(TOPO), code=2).stderr)
+
+    def test_reference_captures(self):
+        """Every capture of the reference collection: an answer or one clear line."""
+        shared = os.path.join(os.environ.get("TRIREME_SHARED", ""), "machines")
+        if not os.path.isdir(shared):
+            self.skipTest("SKIP: no reference captures")
+        answers = 0
+        for name in sorted(os.listdir(shared)):
+            done = subprocess.run([TRIREME, "plan", "-m", "qwen3-8b", "--hw", "H100", "--json", "--machine",
+                                   os.path.join(shared, name)], capture_output=True, text=True, timeout=60)
+            self.assertIn(done.returncode, (0, 1, 2), name)
+            answers += done.returncode == 0
+            if done.returncode:
+                self.assertEqual(len(done.stderr.strip().splitlines()), 1, name)
+        self.assertGreater(answers, 30)
+
+
 class BadInput(unittest.TestCase):
     def refused(self, word, *args, code=2):
         done = run(*args, code=code)
