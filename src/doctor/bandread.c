@@ -13,7 +13,7 @@
 
 enum { WORDS = TRI__BAND_MAX + 8 };
 
-static struct tri__band *open_band(struct tri_doctor *d, struct tri__spot at, bool nvbandwidth)
+struct tri__band *tri__doctor_open_band(struct tri_doctor *d, struct tri__spot at, bool nvbandwidth)
 {
     if (d->bands == TRI__BANDS)
         return NULL;
@@ -23,7 +23,7 @@ static struct tri__band *open_band(struct tri_doctor *d, struct tri__spot at, bo
         return NULL;
     struct tri__band *b = &d->band[d->bands++];
     b->banner = at;
-    b->cannot.text = -1;
+    b->cannot.text = b->waived.text = -1;
     b->nvbandwidth = nvbandwidth;
     return b;
 }
@@ -31,7 +31,7 @@ static struct tri__band *open_band(struct tri_doctor *d, struct tri__spot at, bo
 static struct tri__band *last_band(struct tri_doctor *d, struct tri__spot at, bool nvbandwidth)
 {
     struct tri__band *b = d->bands ? &d->band[d->bands - 1] : NULL;
-    return b && b->nvbandwidth == nvbandwidth ? b : open_band(d, at, nvbandwidth);
+    return b && b->nvbandwidth == nvbandwidth ? b : tri__doctor_open_band(d, at, nvbandwidth);
 }
 
 static const char *line_at(const struct tri_doctor *d, struct tri__spot at, size_t offset)
@@ -92,7 +92,8 @@ static bool read_row(struct tri_doctor *d, struct tri__table *t, struct tri__spo
     return true;
 }
 
-static struct tri__table *add_table(struct tri__band *b, enum tri__table_kind kind, size_t columns)
+struct tri__table *tri__doctor_add_table(struct tri__band *b, enum tri__table_kind kind,
+                                         size_t columns)
 {
     if (!b->table)
         b->table = tri_calloc(TRI__TABLES, sizeof *b->table);
@@ -130,7 +131,7 @@ static size_t read_table(struct tri_doctor *d, struct tri__band *b, struct tri__
         tri__doctor_cut(d, "a bandwidth table has a title and no columns");
         return 1;
     }
-    struct tri__table *t = add_table(b, kind, columns);
+    struct tri__table *t = tri__doctor_add_table(b, kind, columns);
     if (!t)
         return 1;
     snprintf(t->name, sizeof t->name, "%s", name);
@@ -219,20 +220,79 @@ static bool read_access(struct tri_doctor *d, struct tri__spot at, const char *t
     return true;
 }
 
+/* "> Peer access from NVIDIA GeForce RTX 4090 (GPU0) -> NVIDIA ... (GPU1) : Yes" of simpleP2P */
+static bool read_simple(struct tri_doctor *d, struct tri__spot at, const char *text)
+{
+    const char *from = tri_text_find(text, "Peer access from "), *arrow = strstr(text, ") -> ");
+    const char *answer = strstr(text, ") : ");
+    unsigned a = 0, b = 0;
+    if (!from || !arrow || !answer || answer < arrow)
+        return false;
+    const char *left = arrow, *right = answer;
+    while (left > from && *left != '(')
+        left--;
+    while (right > arrow && *right != '(')
+        right--;
+    if (sscanf(left, "(GPU%3u)", &a) != 1 || sscanf(right, "(GPU%3u)", &b) != 1 ||
+        a >= TRI__BAND_MAX || b >= TRI__BAND_MAX)
+        return false;
+    struct tri__band *band = last_band(d, at, false);
+    if (!band)
+        return true;
+    bool can = tri_text_begins(answer + 4, "Yes");
+    band->answers_only = !band->tables;
+    band->can[a][b] = can ? 1 : -1;
+    if (!can && band->cannot.text < 0)
+        band->cannot = at;
+    snprintf(band->name[a], sizeof band->name[a], "%.*s",
+             (int)(left - from > 18 ? left - from - 18 : 0), from + 17);
+    if (a >= band->devices || b >= band->devices)
+        band->devices = (a > b ? a : b) + 1;
+    return true;
+}
+
+/* "Device 0: NVIDIA H100 80GB HBM3 (00000000:1b:00)" of nvbandwidth */
+static bool read_listed(struct tri_doctor *d, const char *text)
+{
+    struct tri__band *b = d->bands ? &d->band[d->bands - 1] : NULL;
+    char *end = NULL;
+    if (!b || !b->nvbandwidth || !tri_text_begins(text, "Device ") ||
+        !isdigit((unsigned char)text[7]))
+        return false;
+    unsigned long index = strtoul(text + 7, &end, 10);
+    const char *bus = strrchr(text, '(');
+    if (end[0] != ':' || end[1] != ' ' || index >= TRI__BAND_MAX || !bus || bus < end + 3)
+        return false;
+    snprintf(b->name[index], sizeof b->name[index], "%.*s", (int)(bus - end - 3), end + 2);
+    if (index >= b->devices)
+        b->devices = index + 1;
+    return true;
+}
+
 /* nvbandwidth: "Running NAME." then a title line, the header, rows. */
 static size_t read_nvbandwidth(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
     if (tri_text_begins(text, "nvbandwidth Version")) {
-        open_band(d, at, true);
+        tri__doctor_open_band(d, at, true);
         return 1;
     }
+    if (read_listed(d, text))
+        return 1;
     if (!tri_text_begins(text, "Running ") || !tri_text_find(text, "memcpy"))
         return tri_text_begins(text, "SUM ") && tri_text_find(text, "memcpy") ? 1 : 0;
     struct tri__band *b = last_band(d, at, true);
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + 8, ". \t"), text + 8);
-    if (!b || !has_line(d, at, 1) || !tri_text_find(line_at(d, at, 1), "bandwidth"))
-        return 1; /* waived: no table follows */
+    if (!b || !has_line(d, at, 1))
+        return 1;
+    if (!tri_text_find(line_at(d, at, 1), "bandwidth")) { /* no table follows */
+        if (tri_text_begins(name, "device_to_device") &&
+            tri_text_begins(line_at(d, at, 1), "Waived")) {
+            b->waived_peers = true;
+            b->waived = at;
+        }
+        return 1;
+    }
     struct tri__spot title = { at.text, at.line + 1 };
     return 1 + read_table(d, b, title, TRI__NVBANDWIDTH, name);
 }
@@ -244,14 +304,14 @@ size_t tri__doctor_read_band(struct tri_doctor *d, struct tri__spot at)
     int kind = title_kind(text);
     text += strspn(text, " \t");
     if (tri_text_begins(text, "[P2P (Peer-to-Peer) GPU Bandwidth")) {
-        open_band(d, at, false);
+        tri__doctor_open_band(d, at, false);
         taken = 1;
-    } else if (read_device(d, at, text) || read_access(d, at, text)) {
+    } else if (read_device(d, at, text) || read_access(d, at, text) || read_simple(d, at, text)) {
         taken = 1;
     } else if (kind >= 0) {
         struct tri__band *b = last_band(d, at, false);
         if (b && has_kind(b, (enum tri__table_kind)kind)) /* the same table again: another run */
-            b = open_band(d, at, false);
+            b = tri__doctor_open_band(d, at, false);
         taken = b ? read_table(d, b, at, (enum tri__table_kind)kind, "") : 1;
     } else {
         taken = read_nvbandwidth(d, at, text);

@@ -26,13 +26,11 @@ enum tri_status tri_doctor_open(struct tri_doctor **out, struct tri_error *err)
         return tri_fail(err, TRI_NOMEM, "no memory for a doctor");
     }
     static const struct tri__spot none = { -1, 0 };
-    struct tri__nccl *n = &d->nccl;
-    n->nranks = n->nnodes = n->local_ranks = -1;
-    n->max_bw_spot = n->network_socket = n->no_ib = n->network_ib = n->p2p_off = n->cut = none;
-    n->gdr_on = n->gdr_off = none;
+    d->nccl.cut = none;
     struct tri__engine *e = &d->engine;
     e->kv_spot = e->concurrency_spot = e->load_spot = none;
-    e->no_allreduce = e->no_memory = e->too_long = none;
+    e->no_allreduce = e->no_memory = e->too_long = e->preempted = none;
+    d->kernel.full = none;
     d->experts.first = none;
     d->uring = -1;
     *out = d;
@@ -58,6 +56,7 @@ void tri_doctor_close(struct tri_doctor *d)
     tri_free(d->band);
     tri_free(d->coll);
     tri_free(d->experts.count);
+    tri_free(d->nccl.process);
     tri_free(d->finding);
     tri_free(d->grouping);
     tri_machines_fini(&d->machines);
@@ -70,8 +69,9 @@ static size_t offer(struct tri_doctor *d, struct tri__spot at)
 {
     static size_t (*const readers[])(struct tri_doctor * d, struct tri__spot at) = {
         tri__doctor_read_nccl,   tri__doctor_read_kernel, tri__doctor_read_coll,
-        tri__doctor_read_band,   tri__doctor_read_engine, tri__doctor_read_limits,
-        tri__doctor_read_routes,
+        tri__doctor_read_bench,  tri__doctor_read_band,   tri__doctor_read_ports,
+        tri__doctor_read_engine, tri__doctor_read_limits, tri__doctor_read_routes,
+        tri__doctor_read_json,
     };
     const char *text = tri__doctor_line(d, at);
     text += strspn(text, " \t");
@@ -97,6 +97,15 @@ static size_t offer(struct tri_doctor *d, struct tri__spot at)
     return taken;
 }
 
+/* Lines left of the XML document that holds line `number` of a text; 0 when none does. */
+static size_t in_xml(const struct tri_doctor *d, int text, uint32_t number)
+{
+    for (size_t i = 0; i < d->xmls; i++)
+        if (d->xml[i].text == text && number >= d->xml[i].first && number <= d->xml[i].last)
+            return d->xml[i].last - number + 1;
+    return 0;
+}
+
 static enum tri_status read_text(struct tri_doctor *d, const char *name, const char *data,
                                  size_t bytes, struct tri_error *err)
 {
@@ -119,6 +128,11 @@ static enum tri_status read_text(struct tri_doctor *d, const char *name, const c
     if (t.lines.cut_lines)
         tri__doctor_cut(d, "%s: %u overlong lines were cut", name, t.lines.cut_lines);
     for (size_t at = 0; at < t.lines.count;) {
+        size_t xml = in_xml(d, index, t.lines.line[at].number);
+        if (xml) {
+            at += xml;
+            continue;
+        }
         size_t taken = offer(d, (struct tri__spot){ index, (uint32_t)at });
         d->kinds += taken > 0;
         at += taken ? taken : 1;
@@ -151,9 +165,27 @@ static bool find_xml(const char *data, size_t bytes, size_t *start, size_t *end,
     return false;
 }
 
-/* Reads every XML document of the bytes and blanks it, so that the text readers do not see it. */
-static enum tri_status read_xml(struct tri_doctor *d, const char *name, char *data, size_t bytes,
-                                struct tri_error *err)
+static uint32_t count_lines(const char *data, size_t bytes)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        n += data[i] == '\n';
+    return n;
+}
+
+/* Keeps the text readers off lines that XML stands on; they stay to be cited. */
+static void mark_xml(struct tri_doctor *d, const char *data, size_t start, size_t end)
+{
+    if (d->xmls == TRI_MAX_MACHINES)
+        return;
+    uint32_t first = count_lines(data, start) + 1;
+    d->xml[d->xmls++] =
+        (struct tri__xml){ (int)d->texts, first, first + count_lines(data + start, end - start) };
+}
+
+/* Reads every XML document of the bytes. */
+static enum tri_status read_xml(struct tri_doctor *d, const char *name, const char *data,
+                                size_t bytes, struct tri_error *err)
 {
     size_t start = 0, end = 0;
     bool hwloc = false;
@@ -178,8 +210,7 @@ static enum tri_status read_xml(struct tri_doctor *d, const char *name, char *da
             d->kind_seen |= TRI__KIND_TOPOLOGY | TRI__KIND_LANES;
         }
         d->kinds++;
-        for (size_t i = start; i < end; i++)
-            data[i] = data[i] == '\n' ? '\n' : ' ';
+        mark_xml(d, data, start, end);
         start = end;
     }
     return TRI_OK;
@@ -287,6 +318,7 @@ static void judge_machine(struct tri_doctor *d, const struct tri_machine *m)
     tri__doctor_rules_pcie(d, m);
     tri__doctor_rules_acs(d, m);
     tri__doctor_rules_gpu(d, m);
+    tri__doctor_rules_numa(d, m);
 }
 
 /* Worst first; equal ones keep the order in which the rules found them. */
@@ -324,6 +356,7 @@ enum tri_status tri_doctor_judge(struct tri_doctor *d, struct tri_error *err)
     tri__doctor_rules_band(d);
     tri__doctor_rules_coll(d);
     tri__doctor_rules_nccl(d);
+    tri__doctor_rules_ports(d);
     tri__doctor_rules_engine(d);
     tri__doctor_rules_kernel(d);
     if (tree) {

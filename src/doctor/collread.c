@@ -19,6 +19,7 @@ struct row {
     bool redop, root;
     double time[2], algbw[2], busbw[2], wrong[2];
     int halves;
+    bool old_errors;
 };
 
 static double type_bytes(struct tri_word w)
@@ -48,6 +49,7 @@ static bool is_redop(struct tri_word w)
 /* time algbw busbw wrong, from word i on; wrong may be N/A (then -1). */
 static bool read_half(struct row *r, int half, const struct tri_word *w)
 {
+    r->old_errors |= memchr(w[3].at, 'e', w[3].len) != NULL;
     return tri_word_number(w[0], &r->time[half]) && tri_word_number(w[1], &r->algbw[half]) &&
            tri_word_number(w[2], &r->busbw[half]) &&
            (tri_word_number(w[3], &r->wrong[half]) ||
@@ -92,7 +94,7 @@ static int parse(const char *text, struct row *r)
     return 1;
 }
 
-static struct tri__coll *open_coll(struct tri_doctor *d, struct tri__spot at)
+struct tri__coll *tri__doctor_open_coll(struct tri_doctor *d, struct tri__spot at)
 {
     if (!d->coll)
         d->coll = tri_calloc(TRI__COLLS, sizeof *d->coll);
@@ -108,8 +110,8 @@ static struct tri__coll *open_coll(struct tri_doctor *d, struct tri__spot at)
 static struct tri__coll *current(struct tri_doctor *d, struct tri__spot at, bool fresh)
 {
     struct tri__coll *c = d->colls ? &d->coll[d->colls - 1] : NULL;
-    bool other_text = c && c->first.text != at.text;
-    return !c || other_text || (fresh && c->rows) ? open_coll(d, at) : c;
+    bool other_text = c && (c->closed || c->first.text != at.text);
+    return !c || other_text || (fresh && c->rows) ? tri__doctor_open_coll(d, at) : c;
 }
 
 /* Ranks from the numbers of the largest row (planner.md 3.2). 0 when they do not tell. */
@@ -145,6 +147,7 @@ static void use_row(struct tri__coll *c, const struct row *r, struct tri__spot a
     }
     c->rows++;
     c->half |= r->halves < 2;
+    c->old_errors |= r->old_errors;
     for (int h = 0; h < r->halves; h++)
         if (r->wrong[h] > 0.01) { /* old versions print a rounding error such as 2e-07 */
             c->wrong = true;
@@ -259,7 +262,8 @@ size_t tri__doctor_read_coll(struct tri_doctor *d, struct tri__spot at)
             return 0;
         struct tri__coll *c = current(d, at, false);
         if (c && got > 0 && c->rows && r.size < c->size_bytes)
-            c = open_coll(d, at); /* sizes begin anew: a further test whose header was cut */
+            c = tri__doctor_open_coll(
+                d, at); /* sizes begin anew: a further test whose header was cut */
         if (c && got < 0)
             c->damaged = true;
         else if (c)

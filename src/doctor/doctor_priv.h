@@ -14,7 +14,6 @@ enum {
     TRI__BANDS = 64,    /* tests of one input */
     TRI__TABLES = 96,   /* tables of one test */
     TRI__COLLS = 256,
-    TRI__HOSTS = 64,
     TRI__EVENTS = 256 /* kept lines of one kind of log */
 };
 
@@ -59,6 +58,9 @@ struct tri__band {
     struct tri__table *table;
     size_t tables;
     bool nvbandwidth;
+    bool waived_peers; /* nvbandwidth did not run its device to device tests */
+    bool answers_only; /* simpleP2P: who can access whom, no tables */
+    struct tri__spot waived;
 };
 
 /* ---- nccl-tests ---- */
@@ -73,8 +75,28 @@ struct tri__coll {
     double before_busbw;               /* of the size before it, 0 none */
     double max_bytes;                  /* the header's, 0 unknown */
     bool header, half, damaged, wrong; /* half: in-place columns missing; wrong: data errors */
+    bool old_errors;                   /* the error column of nccl-tests before 2.13 ("0e+00") */
+    bool closed; /* a table of another program: no row of nccl-tests belongs to it */
     struct tri__spot first, best, wrong_spot, header_spot;
 };
+
+/* Benchmarks that print their device before their table. */
+struct tri__bench {
+    char device[64];
+    bool open, gbit; /* a table follows; its rates are Gb/s */
+};
+
+/* ---- adapter ports (ibstat and its kin) ---- */
+struct tri__port {
+    char name[32];
+    double gbit;   /* 0 unknown */
+    int active;    /* 1 yes, 0 no, -1 not said */
+    bool ethernet; /* link layer; an unused second port is usual there */
+    char state[24];
+    struct tri__spot spot;
+};
+
+enum { TRI__PORTS = 64 };
 
 /* ---- NCCL logs ---- */
 enum tri__transport {
@@ -88,19 +110,37 @@ enum tri__transport {
     TRI__VIA_COUNT
 };
 
-struct tri__nccl {
-    size_t lines;
+struct tri__nccl { /* what one process says, or all processes of a job together */
+    size_t lines, hosts;
     size_t via[TRI__VIA_COUNT];
     struct tri__spot via_spot[TRI__VIA_COUNT][3];
-    char host[TRI__HOSTS][64];
-    size_t hosts;
     long nranks, nnodes, local_ranks; /* -1 unknown */
     double max_bw;                    /* "=== System : maxBw", 0 unknown */
     struct tri__spot max_bw_spot, network_socket, no_ib, network_ib;
+    struct tri__spot p2p_off;         /* "P2P is disabled between connected GPUs" */
+    struct tri__spot gdr_on, gdr_off; /* GPUDirect said to be on or off */
+    struct tri__spot tcp_plugin;      /* a network plugin that chose TCP */
+};
+
+enum { TRI__PROCESSES = 1024, TRI__COMMS = 16, TRI__RANK_WORDS = 16 };
+
+struct tri__process { /* host:pid of a log; several jobs may stand in one input */
+    char host[64];
+    long pid;                  /* -1: its lines name none */
+    uint64_t comm[TRI__COMMS]; /* hashes of the communicators it joined */
+    size_t comms;
+    uint64_t rank[TRI__RANK_WORDS]; /* bits: the ranks it spoke for */
+    struct tri__spot first, last;
+    int job;
+    struct tri__nccl said;
+};
+
+struct tri__nccl_log {
+    struct tri__process *process; /* [TRI__PROCESSES]; more are counted with the last */
+    size_t processes, recent, lines;
     struct tri__spot env[TRI__EVENTS], warn[TRI__EVENTS];
     size_t envs, warns;
-    struct tri__spot p2p_off, cut;    /* "P2P is disabled between connected GPUs" */
-    struct tri__spot gdr_on, gdr_off; /* GPUDirect said to be on or off */
+    struct tri__spot cut;
 };
 
 /* ---- engines (vLLM, SGLang, ...) ---- */
@@ -111,14 +151,18 @@ struct tri__engine {
     long tp, pp, dp;   /* 0 unknown */
     double tp_rate[4]; /* tokens/s seen with TP 1, 2, 4, 8; 0 none */
     struct tri__spot tp_spot[4];
-    struct tri__spot kv_spot, concurrency_spot, load_spot, no_allreduce, no_memory, too_long;
+    struct tri__spot kv_spot, concurrency_spot, load_spot, no_allreduce, no_memory, too_long,
+        preempted;
+    size_t preemptions;
     bool allreduce_no_p2p;
 };
 
 /* ---- kernel log ---- */
 struct tri__kernel {
-    struct tri__spot limited[TRI__EVENTS], xid[TRI__EVENTS], aer[TRI__EVENTS], oom[TRI__EVENTS];
-    size_t limiteds, xids, aers, ooms;
+    struct tri__spot limited[TRI__EVENTS], xid[TRI__EVENTS], aer[TRI__EVENTS], oom[TRI__EVENTS],
+        iommu[TRI__EVENTS];
+    struct tri__spot full; /* a device that found its full bandwidth */
+    size_t limiteds, xids, aers, ooms, iommus;
 };
 
 /* ---- expert routing ---- */
@@ -128,18 +172,29 @@ struct tri__experts {
     struct tri__spot first;
 };
 
+struct tri__xml { /* lines of a text that an XML document stands on */
+    int text;
+    uint32_t first, last;
+};
+
 struct tri_doctor {
     struct tri__text *text;
     size_t texts;
+    struct tri__xml xml[TRI_MAX_MACHINES];
+    size_t xmls;
     struct tri_machines machines;
     struct tri__band *band;
     size_t bands;
     struct tri__coll *coll;
     size_t colls;
-    struct tri__nccl nccl;
+    struct tri__bench bench;
+    struct tri__port port[TRI__PORTS];
+    size_t ports;
+    struct tri__nccl_log nccl;
     struct tri__engine engine;
     struct tri__kernel kernel;
     struct tri__experts experts;
+    double free_total_kib; /* the Mem: line of free, for the Swap: line below it */
     struct tri_tree *root; /* live or captured root; NULL */
     bool live, measured;
     double memory_gbs, drive_gbs, drive_4k_iops; /* measured, 0 not */
@@ -150,6 +205,7 @@ struct tri_doctor {
 
     size_t kinds;
     unsigned kind_seen; /* bits of enum tri__kind */
+    unsigned open_json; /* JSON documents that never end */
     bool cut, judged;
     char cut_why[200];
     struct tri_finding *finding;
@@ -194,8 +250,22 @@ const char *tri__doctor_line(const struct tri_doctor *d, struct tri__spot spot);
 
 /* ---- readers ---- */
 size_t tri__doctor_read_band(struct tri_doctor *d, struct tri__spot at);
+/* A further test; NULL over the limit. */
+struct tri__coll *tri__doctor_open_coll(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_bench(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_ports(struct tri_doctor *d, struct tri__spot at);
+size_t tri__doctor_read_json(struct tri_doctor *d, struct tri__spot at);
+/* A run of nvbandwidth, and one of its tables with every cell unknown; NULL over a limit. */
+struct tri__band *tri__doctor_open_band(struct tri_doctor *d, struct tri__spot at,
+                                        bool nvbandwidth);
+struct tri__table *tri__doctor_add_table(struct tri__band *b, enum tri__table_kind kind,
+                                         size_t columns);
 size_t tri__doctor_read_coll(struct tri_doctor *d, struct tri__spot at);
 size_t tri__doctor_read_nccl(struct tri_doctor *d, struct tri__spot at);
+/* Gives every process its job. Returns how many jobs there are. */
+int tri__doctor_nccl_jobs(struct tri__nccl_log *log);
+/* What the processes of one job say together. */
+void tri__doctor_nccl_join(const struct tri__nccl_log *log, int job, struct tri__nccl *out);
 size_t tri__doctor_read_engine(struct tri_doctor *d, struct tri__spot at);
 size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at);
 size_t tri__doctor_read_limits(struct tri_doctor *d, struct tri__spot at);
@@ -206,6 +276,8 @@ void tri__doctor_end_text(struct tri_doctor *d);
 /* ---- rules ---- */
 void tri__doctor_rules_paths(struct tri_doctor *d, const struct tri_machine *m);
 void tri__doctor_rules_amd(struct tri_doctor *d, const struct tri_machine *m);
+void tri__doctor_rules_ports(struct tri_doctor *d);
+void tri__doctor_rules_numa(struct tri_doctor *d, const struct tri_machine *m);
 void tri__doctor_rules_nic(struct tri_doctor *d, const struct tri_machine *m);
 void tri__doctor_rules_pcie(struct tri_doctor *d, const struct tri_machine *m);
 void tri__doctor_rules_acs(struct tri_doctor *d, const struct tri_machine *m);

@@ -85,11 +85,105 @@ static bool read_shm(struct tri_doctor *d, struct tri__spot at, const char *text
     return true;
 }
 
+/* "64m", "16g", "67108864": how docker writes sizes. */
+static double docker_bytes(const char *text)
+{
+    char *end = NULL;
+    double v = strtod(text, &end);
+    int c = tolower((unsigned char)*end);
+    return v * (c == 'k' ? 1024.0 : c == 'm' ? 1048576.0 : c == 'g' ? 1073741824.0 : 1.0);
+}
+
+/* "docker run --shm-size=64m ..." and docker inspect's "ShmSize": 67108864 */
+static bool read_docker(struct tri_doctor *d, struct tri__spot at, const char *text)
+{
+    static const char *const keys[] = { "--shm-size", "\"ShmSize\":", "shm_size:" };
+    char value[96];
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const char *p = strstr(text, keys[i]);
+        if (!p)
+            continue;
+        p += strlen(keys[i]);
+        p += strspn(p, " =\"'");
+        if (!isdigit((unsigned char)*p))
+            continue;
+        snprintf(value, sizeof value, "tmpfs /dev/shm tmpfs rw,size=%.0fk 0 0",
+                 docker_bytes(p) / 1024);
+        put(d, at, "/proc/mounts", value);
+        return true;
+    }
+    return false;
+}
+
+/* "Swap:  8.0Gi  7.9Gi  100Mi" of free: as much of /proc/meminfo as it tells. */
+static bool read_free(struct tri_doctor *d, struct tri__spot at, const char *text)
+{
+    static char const units[] = "BKMGTP"; /* free -h; plain numbers are KiB */
+    struct tri_word w[8];
+    double kib[3] = { 0 };
+    if (!tri_text_begins(text, "Mem:") && !tri_text_begins(text, "Swap:"))
+        return false;
+    size_t n = tri_words(text, w, 8);
+    bool swap = tri_text_begins(text, "Swap:");
+    for (size_t i = 0; i < 3; i++) {
+        char *end = NULL;
+        if (i + 1 >= n || !isdigit((unsigned char)*w[i + 1].at))
+            return false;
+        kib[i] = strtod(w[i + 1].at, &end);
+        const char *unit = *end > ' ' ? strchr(units, *end) : NULL;
+        for (const char *u = units; unit && u < unit; u++)
+            kib[i] *= 1024;
+        kib[i] /= unit ? 1024 : 1;
+    }
+    if (!swap) {
+        d->free_total_kib = kib[0];
+        return true;
+    }
+    char value[160];
+    snprintf(value, sizeof value, "MemTotal: %.0f kB\nSwapTotal: %.0f kB\nSwapFree: %.0f kB",
+             d->free_total_kib, kib[0], kib[2]);
+    put(d, at, "/proc/meminfo", value);
+    return true;
+}
+
+/* "node 1 cpus: 8 9 10" and "node 1 size: 64000 MB" of numactl -H */
+static bool read_numactl(struct tri_doctor *d, struct tri__spot at, const char *text)
+{
+    unsigned id = 0;
+    int end = 0;
+    if (sscanf(text, "node %4u %n", &id, &end) != 1 || !end || id >= TRI_MAX_NUMA)
+        return false;
+    const char *cpus = tri_text_begins(text + end, "cpus:") ? text + end + 5 : NULL;
+    const char *size = tri_text_begins(text + end, "size:") ? text + end + 5 : NULL;
+    if (!cpus && !size)
+        return tri_text_begins(text + end, "free:");
+    struct tri_machine *m = tri_machines_last(&d->machines);
+    struct tri_numa *node = NULL;
+    for (size_t i = 0; m && i < m->numas && !node; i++)
+        node = m->numa[i].id == (int)id ? &m->numa[i] : NULL;
+    node = m && !node ? tri_machine_add_numa(m) : node;
+    if (!node)
+        return true;
+    node->id = (int)id;
+    if (cpus) {
+        struct tri_word w[1];
+        snprintf(node->cpus, sizeof node->cpus, "%s", cpus + strspn(cpus, " "));
+        node->cpu_count = (int)tri_words(cpus, w, 1);
+    } else {
+        node->memory_bytes = strtoull(size, NULL, 10) << 20;
+        node->empty = !node->memory_bytes;
+        node->source = (struct tri_source){ tri_machine_source(m, d->text[at.text].name),
+                                            d->text[at.text].lines.line[at.line].number };
+    }
+    return true;
+}
+
 size_t tri__doctor_read_limits(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);
     text += strspn(text, " \t");
-    bool taken = read_sysctl(d, at, text) || read_memlock(d, at, text) || read_shm(d, at, text);
+    bool taken = read_sysctl(d, at, text) || read_memlock(d, at, text) || read_shm(d, at, text) ||
+                 read_docker(d, at, text) || read_free(d, at, text) || read_numactl(d, at, text);
     if (!taken && (tri_text_begins(text, "BOOT_IMAGE=") ||
                    (tri_text_find(text, " root=") && tri_text_find(text, "iommu=")))) {
         const struct tri_lines *l = &d->text[at.text].lines;

@@ -57,8 +57,12 @@ static bool read_sizes(struct tri__engine *e, const char *text)
 static bool read_cache(struct tri__engine *e, const char *text, struct tri__spot at)
 {
     double gib = number_after(text, "Available KV cache memory");
+    if (gib <= 0 && tri_text_find(text, "KV Cache is allocated")) /* SGLang: GB as 2^30 */
+        gib = number_after(text, "KV size");
     double tokens = number_after(text, "GPU KV cache size");
     double sg = number_after(text, "max_total_num_tokens");
+    if (sg <= 0 && tri_text_find(text, "KV Cache is allocated"))
+        sg = number_after(text, "#tokens");
     double x = number_after(text, "Maximum concurrency for");
     if (gib > 0)
         e->kv_gib = gib;
@@ -110,6 +114,12 @@ static bool read_refusal(struct tri__engine *e, const char *text, struct tri__sp
             once(&e->too_long, at);
             return true;
         }
+    if (tri_text_find(text, "is preempted by") || tri_text_find(text, "Retract requests") ||
+        tri_text_find(text, "KV cache pool is full")) {
+        e->preemptions++;
+        once(&e->preempted, at);
+        return true;
+    }
     bool all = tri_text_find(text, "Custom allreduce is disabled") ||
                tri_text_find(text, "custom all-reduce is disabled");
     if (all) {
@@ -170,8 +180,16 @@ size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
 {
     struct tri__kernel *k = &d->kernel;
     const char *text = tri__doctor_line(d, at);
-    size_t before = k->limiteds + k->xids + k->aers + k->ooms;
-    if (tri_text_find(text, "available PCIe bandwidth, limited by"))
+    size_t before = k->limiteds + k->xids + k->aers + k->ooms + k->iommus;
+    if (tri_text_find(text, "IO_PAGE_FAULT") ||
+        (tri_text_find(text, "DMAR:") && tri_text_find(text, "fault addr")))
+        keep(k->iommu, &k->iommus, at);
+    else if (tri_text_find(text, "Gb/s available PCIe bandwidth (")) {
+        if (k->full.text < 0)
+            k->full = at;
+        d->kind_seen |= TRI__KIND_KERNEL;
+        return 1;
+    } else if (tri_text_find(text, "available PCIe bandwidth, limited by"))
         keep(k->limited, &k->limiteds, at);
     else if (tri_text_find(text, "NVRM: Xid") || tri_text_find(text, "SXid (PCI"))
         keep(k->xid, &k->xids, at);
@@ -181,7 +199,7 @@ size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
     else if (tri_text_find(text, "Out of memory: Killed process") ||
              tri_text_find(text, "Memory cgroup out of memory"))
         keep(k->oom, &k->ooms, at);
-    bool taken = k->limiteds + k->xids + k->aers + k->ooms > before;
+    bool taken = k->limiteds + k->xids + k->aers + k->ooms + k->iommus > before;
     d->kind_seen |= taken ? TRI__KIND_KERNEL : 0;
     return taken;
 }

@@ -4,8 +4,10 @@
  * launcher's prefix; only what stands after "NCCL INFO" / "NCCL WARN" is judged.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "doctor/doctor_priv.h"
 
 static void keep(struct tri__spot *list, size_t *count, struct tri__spot at)
@@ -14,9 +16,47 @@ static void keep(struct tri__spot *list, size_t *count, struct tri__spot at)
         list[(*count)++] = at;
 }
 
-/* "HOST:1936469:1936517 [4] NCCL INFO": the word before the bracket names the host. */
-static void read_host(struct tri__nccl *n, const char *text, const char *mark)
+static void once(struct tri__spot *to, struct tri__spot at)
 {
+    if (to->text < 0)
+        *to = at;
+}
+
+static struct tri__process *open_process(struct tri__nccl_log *log, const char *host, long pid)
+{
+    static const struct tri__spot none = { -1, 0 };
+    if (!log->process)
+        log->process = tri_calloc(TRI__PROCESSES, sizeof *log->process);
+    if (!log->process)
+        return NULL;
+    size_t i = log->recent;
+    if (i < log->processes && log->process[i].pid == pid && !strcmp(log->process[i].host, host))
+        return &log->process[i];
+    for (i = 0; i < log->processes; i++)
+        if (log->process[i].pid == pid && !strcmp(log->process[i].host, host))
+            break;
+    if (i == log->processes && i == TRI__PROCESSES)
+        i--;
+    log->recent = i;
+    struct tri__process *p = &log->process[i];
+    if (i < log->processes)
+        return p;
+    log->processes++;
+    snprintf(p->host, sizeof p->host, "%s", host);
+    p->pid = pid;
+    struct tri__nccl *n = &p->said;
+    n->nranks = n->nnodes = n->local_ranks = -1;
+    n->max_bw_spot = n->network_socket = n->no_ib = n->network_ib = n->p2p_off = none;
+    n->gdr_on = n->gdr_off = n->tcp_plugin = none;
+    p->first = none;
+    return p;
+}
+
+/* "HOST:1936469:1936517 [4] NCCL INFO": the word before the bracket names host and process. */
+static struct tri__process *process_of(struct tri__nccl_log *log, const char *text,
+                                       const char *mark)
+{
+    char host[64] = "";
     const char *p = mark;
     while (p > text && (p[-1] == ' ' || p[-1] == ']' || isdigit((unsigned char)p[-1])))
         p--;
@@ -29,14 +69,9 @@ static void read_host(struct tri__nccl *n, const char *text, const char *mark)
         p--;
     const char *colon = memchr(p, ':', (size_t)(end - p));
     if (!colon || colon == p || !isdigit((unsigned char)colon[1]) || colon - p >= 64)
-        return;
-    for (size_t i = 0; i < n->hosts; i++)
-        if (!strncmp(n->host[i], p, (size_t)(colon - p)) && !n->host[i][colon - p])
-            return;
-    if (n->hosts < TRI__HOSTS) {
-        memcpy(n->host[n->hosts], p, (size_t)(colon - p));
-        n->host[n->hosts++][colon - p] = 0;
-    }
+        return open_process(log, host, -1);
+    memcpy(host, p, (size_t)(colon - p));
+    return open_process(log, host, strtol(colon + 1, NULL, 10));
 }
 
 static enum tri__transport transport(const char *via)
@@ -60,25 +95,53 @@ static enum tri__transport transport(const char *via)
     return TRI__VIA_COUNT;
 }
 
-static void read_channel(struct tri_doctor *d, const char *info, struct tri__spot at)
+/* "Channel 00/0 : 0[1] -> 3[4] [receive] via": the rank whose process writes this line. */
+static long rank_of_channel(const char *info, const char *arrow)
 {
-    struct tri__nccl *n = &d->nccl;
-    const char *via = strstr(info, " via ");
-    if (!via || !strstr(info, "->"))
+    const char *colon = strstr(info, " : ");
+    const char *rank = strstr(arrow, "[receive]") ? arrow + 2 : colon ? colon + 3 : NULL;
+    if (!rank || (rank < arrow && colon > arrow))
+        return -1;
+    rank += strspn(rank, " ");
+    return isdigit((unsigned char)*rank) ? strtol(rank, NULL, 10) : -1;
+}
+
+static void add_rank(struct tri__process *p, long rank)
+{
+    if (rank >= 0 && rank < TRI__RANK_WORDS * 64)
+        p->rank[rank / 64] |= 1ull << rank % 64;
+}
+
+static void read_channel(struct tri_doctor *d, struct tri__process *p, const char *info,
+                         struct tri__spot at)
+{
+    struct tri__nccl *n = &p->said;
+    const char *via = strstr(info, " via "), *arrow = strstr(info, "->");
+    if (!via || !arrow)
         return;
     via += 5;
     enum tri__transport t = transport(via);
     if (t == TRI__VIA_COUNT) { /* "via P2" at the end of a cut file */
-        if (strlen(via) < 4 && n->cut.text < 0)
-            n->cut = at;
+        if (strlen(via) < 4)
+            once(&d->nccl.cut, at);
         return;
     }
     if (n->via[t] < 3)
         n->via_spot[t][n->via[t]] = at;
     n->via[t]++;
+    add_rank(p, rank_of_channel(info, arrow));
 }
 
-static void read_counts(struct tri__nccl *n, const char *info)
+static uint64_t hash_word(const char *text)
+{
+    uint64_t h = 1469598103934665603ull; /* FNV-1a */
+    for (; isalnum((unsigned char)*text); text++)
+        h = (h ^ (unsigned char)*text) * 1099511628211ull;
+    return h;
+}
+
+/* "comm 0x.. rank 0 nranks 8 ... commId 0x.. - Init START", "nNodes 2 localRanks 8" */
+static void read_counts(struct tri__process *p, const char *info)
 {
     static const struct {
         const char *key;
@@ -89,29 +152,38 @@ static void read_counts(struct tri__nccl *n, const char *info)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const char *at = tri_text_find(info, keys[i].key);
         long v = at ? strtol(at + strlen(keys[i].key), NULL, 10) : -1;
-        long *to = (long *)((char *)n + keys[i].offset);
+        long *to = (long *)((char *)&p->said + keys[i].offset);
         if (v > *to && v < 1000000)
             *to = v;
     }
+    const char *rank = strstr(info, " rank "), *comm = strstr(info, "commId ");
+    if (rank && strstr(info, " nranks ") && isdigit((unsigned char)rank[6]))
+        add_rank(p, strtol(rank + 6, NULL, 10));
+    uint64_t id = comm ? hash_word(comm + 7) : 0;
+    for (size_t i = 0; i < p->comms && id; i++)
+        id = p->comm[i] == id ? 0 : id;
+    if (id && p->comms < TRI__COMMS)
+        p->comm[p->comms++] = id;
 }
 
 static void read_network(struct tri__nccl *n, const char *info, struct tri__spot at)
 {
     const char *using = tri_text_find(info, "Using network ");
-    if (using && tri_text_begins(using + 14, "Socket") && n->network_socket.text < 0)
-        n->network_socket = at;
-    if (using && !tri_text_begins(using + 14, "Socket") && n->network_ib.text < 0)
-        n->network_ib = at;
-    if (tri_text_find(info, "NET/IB : No device found") && n->no_ib.text < 0)
-        n->no_ib = at;
-    if (tri_text_find(info, "NET/IB : Using") && n->network_ib.text < 0)
-        n->network_ib = at;
-    bool on = tri_text_find(info, "GPU Direct RDMA Enabled") || tri_text_find(info, " GDR 1");
-    bool off = tri_text_find(info, "GPU Direct RDMA Disabled") || tri_text_find(info, " GDR 0");
-    if (on && n->gdr_on.text < 0)
-        n->gdr_on = at;
-    if (off && n->gdr_off.text < 0)
-        n->gdr_off = at;
+    if (using)
+        once(tri_text_begins(using + 14, "Socket") ? &n->network_socket : &n->network_ib, at);
+    if (tri_text_find(info, "NET/IB : No device found"))
+        once(&n->no_ib, at);
+    if (tri_text_find(info, "NET/IB : Using"))
+        once(&n->network_ib, at);
+    const char *provider = tri_text_find(info, "Selected Provider is ");
+    if (provider &&
+        (tri_text_begins(provider + 21, "tcp") || tri_text_begins(provider + 21, "sockets") ||
+         tri_text_begins(provider + 21, "udp")))
+        once(&n->tcp_plugin, at);
+    if (tri_text_find(info, "GPU Direct RDMA Enabled") || tri_text_find(info, " GDR 1"))
+        once(&n->gdr_on, at);
+    if (tri_text_find(info, "GPU Direct RDMA Disabled") || tri_text_find(info, " GDR 0"))
+        once(&n->gdr_off, at);
     const char *system = tri_text_find(info, "=== System : max");
     const char *number = system ? strpbrk(system, "0123456789") : NULL;
     if (number && n->max_bw <= 0) { /* maxBw; before NCCL 2.14 maxWidth */
@@ -149,24 +221,29 @@ static size_t read_environment(struct tri_doctor *d, struct tri__spot at, const 
 
 size_t tri__doctor_read_nccl(struct tri_doctor *d, struct tri__spot at)
 {
-    struct tri__nccl *n = &d->nccl;
+    struct tri__nccl_log *log = &d->nccl;
     const char *text = tri__doctor_line(d, at);
     const char *info = strstr(text, "NCCL INFO"), *warn = strstr(text, "NCCL WARN");
     const char *mark = info ? info : warn;
     if (!mark)
         return read_environment(d, at, text);
-    n->lines++;
-    read_host(n, text, mark);
+    struct tri__process *p = process_of(log, text, mark);
+    log->lines++;
+    if (!p)
+        return 1;
     mark += 9 + strspn(mark + 9, " ");
-    read_channel(d, mark, at);
-    read_counts(n, mark);
-    read_network(n, mark, at);
-    if (is_refusal(mark) && n->p2p_off.text < 0)
-        n->p2p_off = at;
+    once(&p->first, at);
+    p->last = at;
+    p->said.lines++;
+    read_channel(d, p, mark, at);
+    read_counts(p, mark);
+    read_network(&p->said, mark, at);
+    if (is_refusal(mark))
+        once(&p->said.p2p_off, at);
     if (tri_text_find(mark, " set by environment to "))
-        keep(n->env, &n->envs, at);
+        keep(log->env, &log->envs, at);
     if (warn)
-        keep(n->warn, &n->warns, at);
+        keep(log->warn, &log->warns, at);
     d->kind_seen |= TRI__KIND_NCCL;
     return 1;
 }

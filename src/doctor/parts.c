@@ -2,7 +2,8 @@
  * What the wiring of a part gives, by words of its product name: NVLink or XGMI one way, all links
  * together, and PCIe x16. Source: planner.md 3.1 and hardware.csv of the reference material (vendor
  * data sheets); the first word that is found counts, so special parts stand before their family. A
- * V100 has six links, of which a mesh of four or eight uses about 110 GB/s.
+ * V100 has six links, of which a mesh of four or eight uses about 110 GB/s; the dies of an MI250
+ * are a sparse mesh of which a ring uses about 120.
  */
 #include <stddef.h>
 #include "doctor/doctor_priv.h"
@@ -24,7 +25,7 @@ const struct tri__part *tri__doctor_part(const char *name)
         { "V100", 0, 15.75, false, false },       { "P100-SXM", 80, 15.75, true, false },
         { "MI355", 535.5, 63, false, false },     { "MI350", 535.5, 63, false, false },
         { "MI325", 448, 63, false, false },       { "MI300X", 448, 63, false, false },
-        { "MI308", 448, 63, false, false },       { "MI250", 200, 31.5, false, false },
+        { "MI308", 448, 63, false, false },       { "MI250", 120, 31.5, false, false },
         { "RTX 5090", 0, 63, false, true },       { "RTX 5080", 0, 63, false, true },
         { "RTX 5070", 0, 63, false, true },       { "RTX PRO 6000", 0, 63, false, false },
         { "RTX 4090", 0, 31.5, false, true },     { "RTX 4080", 0, 31.5, false, true },

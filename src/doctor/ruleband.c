@@ -67,15 +67,23 @@ static void cite_table(struct tri_doctor *d, struct tri_finding *f, const struct
         tri__doctor_cite(d, f, t->row_spot[row]);
 }
 
-/* The same pairs with P2P on and off: the median of on / off. 0 when nothing can be compared. */
-static double gain(const struct tri__table *on, const struct tri__table *off)
+/* Whether a pair may use P2P at all, as far as CAN / CANNOT lines say. */
+static bool may(const struct tri__band *b, size_t r, size_t c)
+{
+    return r >= b->devices || c >= b->devices || b->can[r][c] >= 0;
+}
+
+/* The same pairs with P2P on and off: the median of on / off over the pairs that may use it (over
+ * all of them when none may). 0 when nothing can be compared. */
+static double gain(const struct tri__band *b, const struct tri__table *on,
+                   const struct tri__table *off, bool denied)
 {
     double v[MAX_CELLS];
     size_t n = 0;
     for (size_t r = 0; on && off && r < on->rows && r < off->rows; r++)
         for (size_t c = 0; c < on->columns && c < off->columns; c++) {
             double x = on->cell[r * on->columns + c], y = off->cell[r * off->columns + c];
-            if (r != c && x > 0 && y > 0 && n < MAX_CELLS)
+            if (r != c && x > 0 && y > 0 && n < MAX_CELLS && (denied || may(b, r, c)))
                 v[n++] = x / y;
         }
     qsort(v, n, sizeof *v, by_value);
@@ -147,7 +155,10 @@ static void judge_access(struct tri_doctor *d, const struct tri__band *b)
 static bool judge_gain(struct tri_doctor *d, const struct tri__band *b, const struct tri__table *on,
                        const struct tri__table *off)
 {
-    double ratio = gain(on, off);
+    bool mixed = false;
+    size_t said = 0;
+    int access = access_of(b, &mixed, &said);
+    double ratio = gain(b, on, off, access < 0);
     if (ratio <= 0)
         return false;
     struct spread with = measure(on, false), without = measure(off, false);
@@ -164,9 +175,6 @@ static bool judge_gain(struct tri_doctor *d, const struct tri__band *b, const st
         tri__doctor_cure(f,
                          "cat /proc/cmdline   # want iommu=pt, or amd_iommu=off / intel_iommu=off");
     } else if (ratio < 1.05 && with.median < nvlink_gbs && with.least >= narrow_gbs) {
-        bool mixed = false;
-        size_t said = 0;
-        int access = access_of(b, &mixed, &said);
         f = tri__doctor_find(d, "p2p_no_gain", access < 0 ? TRI_SEVERITY_FAIL : TRI_SEVERITY_WARN,
                              "P2P gains nothing: %.1f GB/s with it, %.1f without", with.median,
                              without.median);
@@ -182,6 +190,16 @@ static bool judge_gain(struct tri_doctor *d, const struct tri__band *b, const st
     return true;
 }
 
+/* Which link carries so little. */
+static const char *link_of(double gbs)
+{
+    return gbs > 4     ? "Gen4 x4 or Gen3 x8"
+           : gbs > 2   ? "Gen4 x2 or Gen3 x4"
+           : gbs > 1   ? "Gen4 x1 or Gen3 x2"
+           : gbs > 0.5 ? "Gen3 x1"
+                       : "Gen2 x1 or slower";
+}
+
 /* One table of copies between GPUs by itself. `ways` is 2 for tables that add both directions. */
 static void judge_table(struct tri_doctor *d, const struct tri__table *t, int ways, bool quiet)
 {
@@ -192,8 +210,8 @@ static void judge_table(struct tri_doctor *d, const struct tri__table *t, int wa
         return;
     if (least < narrow_gbs) {
         f = tri__doctor_find(d, "p2p_slow_link", TRI_SEVERITY_FAIL,
-                             "%.1f GB/s one way from %zu to %zu: a link of Gen4 x4 or Gen3 x8",
-                             least, s.row, s.column);
+                             "%.1f GB/s one way from %zu to %zu: a link of %s", least, s.row,
+                             s.column, link_of(least));
         cite_table(d, f, t, s.row);
         tri__doctor_cost(d, f, least, 24);
         tri__doctor_cure(f, "sudo lspci -vv | grep -E '^[0-9a-f].*(VGA|3D)|LnkCap:|LnkSta:'");
@@ -261,16 +279,19 @@ static void judge_p2p_test(struct tri_doctor *d, const struct tri__band *b)
     if (!uni_on || !uni_off)
         bad |= judge_gain(d, b, bi_on, bi_off);
     judge_latency(d, b);
-    if (uni_on)
+    /* copies through the host that are fast prove wide links: then slow peers are no narrow link */
+    struct spread staged = uni_off ? measure(uni_off, false) : (struct spread){ 0 };
+    bool wide = bad && staged.n && staged.least >= narrow_gbs;
+    if (uni_on && !wide)
         judge_table(d, uni_on, 1, bad);
-    else if (bi_on)
+    else if (bi_on && !wide)
         judge_table(d, bi_on, 2, bad);
-    else if (uni_off || bi_off)
+    else if (!wide && (uni_off || bi_off))
         judge_table(d, uni_off ? uni_off : bi_off, uni_off ? 1 : 2, false);
     /* the program prints its tables in a fixed order: a missing later one was cut off */
     bool preamble = b->devices && b->name[0][0];
     bool began = uni_off || uni_on;
-    if ((preamble || began) && (!uni_on || !bi_on))
+    if ((preamble || began) && !b->answers_only && (!uni_on || !bi_on))
         tri__doctor_cut(d, "tables of the bandwidth test are missing");
     size_t said = 0;
     bool mixed = false;
@@ -279,39 +300,58 @@ static void judge_p2p_test(struct tri_doctor *d, const struct tri__band *b)
         tri__doctor_cut(d, "peer access lines are missing");
 }
 
+/* Copies between the host and one GPU at a time. */
+static void judge_host_copies(struct tri_doctor *d, const struct tri__table *t, struct spread s)
+{
+    struct tri_finding *f;
+    if (s.least < narrow_gbs) {
+        f = tri__doctor_find(d, "p2p_slow_link", TRI_SEVERITY_FAIL,
+                             "host copies of device %zu reach %.1f GB/s: a link of %s", s.column,
+                             s.least, link_of(s.least));
+        cite_table(d, f, t, s.row);
+        tri__doctor_cost(d, f, s.least, 24);
+        tri__doctor_cure(f, "nvidia-smi -q | grep -A12 'GPU Link Info'   # under load");
+    } else if (s.least < s.median * 0.6 && t->rows == 1 && s.n > 1) {
+        f = tri__doctor_find(d, "p2p_uneven", TRI_SEVERITY_WARN,
+                             "host copies of device %zu reach %.1f GB/s, of the others %.1f",
+                             s.column, s.least, s.median);
+        cite_table(d, f, t, s.row);
+        tri__doctor_cost(d, f, s.least, s.median);
+        tri__doctor_cure(f, "nvidia-smi -q | grep -A12 'GPU Link Info'   # under load");
+    } else if (tri_text_begins(t->name, "host_to_device_memcpy")) {
+        f = tri__doctor_find(d, "host_bandwidth", TRI_SEVERITY_OK,
+                             "host to device: %.0f to %.0f GB/s%s", s.least, s.most,
+                             s.median > 130 ? " (C2C)" : "");
+        cite_table(d, f, t, 0);
+    }
+}
+
 static void judge_nvbandwidth(struct tri_doctor *d, const struct tri__band *b)
 {
     for (size_t i = 0; i < b->tables; i++) {
         const struct tri__table *t = &b->table[i];
-        bool peers = tri_text_find(t->name, "device_to_device") != NULL;
+        bool peers =
+            tri_text_begins(t->name, "device_to_device") && !tri_text_find(t->name, "latency");
         struct spread s = measure(t, !peers);
         bool both = tri_text_find(t->name, "bidirectional") != NULL;
-        bool host = tri_text_find(t->name, "host") != NULL && !tri_text_find(t->name, "latency");
-        if (!s.n)
-            continue;
-        if (peers) {
-            judge_table(d, t, both ? 2 : 1, false);
-        } else if (host && s.least / (both ? 2 : 1) < narrow_gbs) {
-            struct tri_finding *f =
-                tri__doctor_find(d, "p2p_slow_link", TRI_SEVERITY_FAIL,
-                                 "host copies to device %zu reach %.1f GB/s: a narrow or slow link",
-                                 s.column, s.least);
-            cite_table(d, f, t, s.row);
-            tri__doctor_cost(d, f, s.least, 24);
-            tri__doctor_cure(f, "nvidia-smi -q | grep -A12 'GPU Link Info'   # under load");
-        } else if (host && s.least < s.median * 0.6 && t->rows == 1 && s.n > 1) {
-            struct tri_finding *f =
-                tri__doctor_find(d, "p2p_uneven", TRI_SEVERITY_WARN,
-                                 "host copies to device %zu reach %.1f GB/s, to the others %.1f",
-                                 s.column, s.least, s.median);
-            cite_table(d, f, t, s.row);
-        } else if (host && tri_text_begins(t->name, "host_to_device_memcpy")) {
-            struct tri_finding *f = tri__doctor_find(d, "host_bandwidth", TRI_SEVERITY_OK,
-                                                     "host to device: %.0f to %.0f GB/s%s", s.least,
-                                                     s.most, s.median > 130 ? " (C2C)" : "");
-            cite_table(d, f, t, 0);
-        }
+        bool host = tri_text_begins(t->name, "host_to_device_memcpy") ||
+                    tri_text_begins(t->name, "device_to_host_memcpy");
+        if (s.n && peers) /* in bidirectional tests each number is one way of the two */
+            judge_table(d, t, 1, both);
+        else if (s.n && host) /* all_to_host and bidirectional copies share the link: no verdict */
+            judge_host_copies(d, t, s);
     }
+    bool measured = false; /* one of these tests ran: the other was left out for its own reason */
+    for (size_t i = 0; i < b->tables; i++)
+        measured |= tri_text_begins(b->table[i].name, "device_to_device");
+    if (!b->waived_peers || b->devices < 2 || measured)
+        return;
+    struct tri_finding *f = tri__doctor_find(
+        d, "p2p_denied", TRI_SEVERITY_WARN,
+        "copies between the %zu GPUs were not measured: no peer access", b->devices);
+    tri__doctor_cite(d, f, b->waived);
+    tri__doctor_why(f, "nvbandwidth waives these tests when no GPU can access another");
+    tri__doctor_cure(f, "nvidia-smi topo -p2p r   # says why");
 }
 
 void tri__doctor_rules_band(struct tri_doctor *d)

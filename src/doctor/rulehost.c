@@ -124,28 +124,6 @@ static void rule_numa(struct host *h)
         cite(h, f, "/proc/sys/vm/zone_reclaim_mode", NULL);
         tri__doctor_cure(f, "sudo sysctl vm.zone_reclaim_mode=0");
     }
-    uint64_t most = 0, least = UINT64_MAX;
-    size_t with_cpus = 0;
-    for (size_t i = 0; i < h->m->numas; i++) {
-        if (!h->m->numa[i].cpu_count)
-            continue;
-        uint64_t b = h->m->numa[i].memory_bytes;
-        most = b > most ? b : most;
-        least = b < least ? b : least;
-        with_cpus++;
-    }
-    if (with_cpus > 1 && least < most / 10 * 8) {
-        struct tri_finding *f =
-            tri__doctor_find(h->d, "host_numa_memory", TRI_SEVERITY_WARN,
-                             "NUMA nodes have unequal memory: %.0f to %.0f GiB",
-                             (double)least / 1073741824, (double)most / 1073741824);
-        for (size_t i = 0; i < h->m->numas; i++)
-            if (h->m->numa[i].memory_bytes == least)
-                tri__doctor_cite_fact(h->d, f, h->m, h->m->numa[i].source);
-        tri__doctor_why(
-            f, "threads of the poor node read over the CPU link: a DIMM is missing or dead");
-        tri__doctor_cure(f, "sudo dmidecode -t 17 | grep -E 'Locator|Size|Speed'");
-    }
 }
 
 static void rule_shm(struct host *h)

@@ -14,16 +14,29 @@ static void judge_cache(struct tri_doctor *d)
         f = tri__doctor_find(d, "engine_kv", low ? TRI_SEVERITY_WARN : TRI_SEVERITY_OK,
                              "the cache holds %.2f requests of %.0f tokens", e->concurrency,
                              e->concurrency_tokens);
+        if (e->concurrency < 2)
+            tri__doctor_why(f, "requests of the full length are served one after another");
         tri__doctor_cite(d, f, e->concurrency_spot);
         tri__doctor_cite(d, f, e->kv_spot);
         if (low)
             tri__doctor_cure(f, "--max-model-len %.0f --kv-cache-dtype fp8   # or more cards",
                              e->concurrency_tokens * e->concurrency);
     } else if (e->kv_spot.text >= 0) {
-        f = tri__doctor_find(d, "engine_kv", TRI_SEVERITY_OK,
-                             "cache of %.1f GiB for %.0f tokens (0: not said)", e->kv_gib,
-                             e->kv_tokens);
+        char size[40] = "", tokens[48] = "";
+        if (e->kv_gib > 0)
+            snprintf(size, sizeof size, " of %.1f GiB", e->kv_gib);
+        if (e->kv_tokens > 0)
+            snprintf(tokens, sizeof tokens, " for %.0f tokens", e->kv_tokens);
+        f = tri__doctor_find(d, "engine_kv", TRI_SEVERITY_OK, "a cache%s%s", size, tokens);
         tri__doctor_cite(d, f, e->kv_spot);
+    }
+    if (e->preempted.text >= 0) {
+        f = tri__doctor_find(d, "engine_kv", TRI_SEVERITY_WARN,
+                             "requests were thrown out of the cache %zu times and computed again",
+                             e->preemptions);
+        tri__doctor_cite(d, f, e->preempted);
+        tri__doctor_why(f, "more requests run at once than the cache holds");
+        tri__doctor_cure(f, "--max-num-seqs N --kv-cache-dtype fp8   # or shorter --max-model-len");
     }
     if (e->no_memory.text >= 0) {
         f = tri__doctor_find(d, "engine_memory", TRI_SEVERITY_FAIL,
@@ -146,8 +159,13 @@ static void judge_limited(struct tri_doctor *d, struct tri__spot spot)
         sscanf(with, "with %lf GT/s x%d link", &full_gts, &full_width);
     bool drive = tri_text_find(line, " nvme ") != NULL;
     bool narrow = full_width > now_width;
+    /* a chip made for so few lanes is no GPU, no RDMA adapter and no drive */
+    bool small = full_width > 0 && full_width < 4;
     struct tri_finding *f = tri__doctor_find(
-        d, "pcie_kernel", narrow && !drive ? TRI_SEVERITY_FAIL : TRI_SEVERITY_WARN,
+        d, "pcie_kernel",
+        small || !full_width ? TRI_SEVERITY_INFO /* without its end the line tells no loss */
+        : narrow && !drive   ? TRI_SEVERITY_FAIL
+                             : TRI_SEVERITY_WARN,
         "the kernel says %s limits a device to %g GT/s x%d (it could do %g GT/s x%d)", port,
         now_gts, now_width, full_gts, full_width);
     tri__doctor_cite(d, f, spot);
@@ -158,7 +176,7 @@ static void judge_limited(struct tri_doctor *d, struct tri__spot spot)
     tri__doctor_cure(f, "sudo lspci -vv -s %s | grep -E 'LnkCap:|LnkSta:|LnkCtl2:'", port);
     tri__doctor_cure(
         f, "# BIOS: PCIe link speed of the slot; a riser that is made for the generation");
-    if (!capable)
+    if (!full_width)
         tri__doctor_cut(d, "a kernel line about PCIe bandwidth is cut");
 }
 
@@ -191,15 +209,45 @@ static void judge_xid(struct tri_doctor *d, struct tri__spot spot)
             severity = known[i].severity;
             text = known[i].text;
         }
-    struct tri_finding *f =
-        tri__doctor_find(d, "gpu_xid", severity, "driver error Xid %ld: %s", xid, text);
+    if (fabric && tri_text_find(line, "Fatal") && !tri_text_find(line, "Non-fatal")) {
+        severity = TRI_SEVERITY_FAIL;
+        text = "an NVSwitch reports a fatal error";
+    }
+    struct tri_finding *f = tri__doctor_find(d, "gpu_xid", severity, "driver error %s %ld: %s",
+                                             fabric ? "SXid" : "Xid", xid, text);
     tri__doctor_cite(d, f, spot);
     tri__doctor_cure(f, "nvidia-bug-report.sh; nvidia-smi -q | grep -A8 'Remapped Rows'");
+}
+
+/* A device reached for memory that the IOMMU did not give it: peer copies through a translating
+ * IOMMU fail that way. */
+static void judge_iommu_fault(struct tri_doctor *d, struct tri__spot spot)
+{
+    static const char *const drivers[] = { "nvidia", "amdgpu", "mlx5" };
+    const char *line = tri__doctor_line(d, spot);
+    bool peer = false;
+    for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++)
+        peer |= tri_text_find(line, drivers[i]) != NULL;
+    struct tri_finding *f =
+        tri__doctor_find(d, "iommu", peer ? TRI_SEVERITY_FAIL : TRI_SEVERITY_WARN,
+                         peer ? "the IOMMU blocks accesses of a GPU or adapter"
+                              : "the IOMMU blocks accesses of a device: look whether it is a GPU");
+    tri__doctor_cite(d, f, spot);
+    tri__doctor_why(f,
+                    "peer copies that an IOMMU translates are lost: all-reduce hangs or is wrong");
+    tri__doctor_cure(f, "# iommu=pt on the kernel command line, or the IOMMU off in the BIOS");
 }
 
 void tri__doctor_rules_kernel(struct tri_doctor *d)
 {
     const struct tri__kernel *k = &d->kernel;
+    for (size_t i = 0; i < k->iommus; i++)
+        judge_iommu_fault(d, k->iommu[i]);
+    if (k->full.text >= 0 && !k->limiteds) {
+        struct tri_finding *f = tri__doctor_find(d, "pcie_kernel", TRI_SEVERITY_OK,
+                                                 "the kernel names no port that limits a device");
+        tri__doctor_cite(d, f, k->full);
+    }
     for (size_t i = 0; i < k->limiteds; i++)
         judge_limited(d, k->limited[i]);
     for (size_t i = 0; i < k->xids; i++)

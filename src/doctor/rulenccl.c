@@ -9,10 +9,17 @@
 #include <strings.h>
 #include "doctor/doctor_priv.h"
 
-static void cite_via(struct tri_doctor *d, struct tri_finding *f, enum tri__transport t)
+/* One job of the log. `label` ends titles when there are several: " (host node7)". */
+struct job {
+    struct tri_doctor *d;
+    struct tri__nccl n;
+    char label[80];
+};
+
+static void cite_via(struct job *j, struct tri_finding *f, enum tri__transport t)
 {
-    for (size_t i = 0; i < d->nccl.via[t] && i < 3; i++)
-        tri__doctor_cite(d, f, d->nccl.via_spot[t][i]);
+    for (size_t i = 0; i < j->n.via[t] && i < 3; i++)
+        tri__doctor_cite(j->d, f, j->n.via_spot[t][i]);
 }
 
 static bool several_nodes(const struct tri__nccl *n)
@@ -22,17 +29,29 @@ static bool several_nodes(const struct tri__nccl *n)
            (n->nranks > 0 && n->local_ranks > 0 && n->nranks > n->local_ranks);
 }
 
-static void judge_shm(struct tri_doctor *d)
+/* Every rank is in this box, as far as the log shows all of it. */
+static bool one_node(const struct tri__nccl *n)
 {
-    const struct tri__nccl *n = &d->nccl;
+    size_t inside = n->via[TRI__VIA_P2P] + n->via[TRI__VIA_INDIRECT] + n->via[TRI__VIA_SHM];
+    return n->nnodes == 1 || n->nranks == 1 || (n->nranks > 0 && n->nranks == n->local_ranks) ||
+           (n->hosts == 1 && inside > 1);
+}
+
+static void judge_shm(struct job *j)
+{
+    struct tri_doctor *d = j->d;
+    const struct tri__nccl *n = &j->n;
     size_t shm = n->via[TRI__VIA_SHM], p2p = n->via[TRI__VIA_P2P] + n->via[TRI__VIA_INDIRECT];
     if (shm) {
-        struct tri_finding *f = tri__doctor_find(
-            d, "nccl_shm", p2p ? TRI_SEVERITY_WARN : TRI_SEVERITY_FAIL,
-            p2p ? "%zu channels go through host memory, %zu over P2P"
-                : "all %zu channels between GPUs go through host memory (SHM): no P2P",
-            shm, p2p);
-        cite_via(d, f, TRI__VIA_SHM);
+        struct tri_finding *f =
+            p2p ? tri__doctor_find(d, "nccl_shm", TRI_SEVERITY_WARN,
+                                   "%zu channels go through host memory, %zu over P2P%s", shm, p2p,
+                                   j->label)
+                : tri__doctor_find(
+                      d, "nccl_shm", TRI_SEVERITY_FAIL,
+                      "all %zu channels between GPUs go through host memory (SHM): no P2P%s", shm,
+                      j->label);
+        cite_via(j, f, TRI__VIA_SHM);
         tri__doctor_cite(d, f, n->p2p_off);
         tri__doctor_why(f, "expect 2 to 4 GB/s busbw over 8 GPUs, about 10 over 2");
         tri__doctor_cost(d, f, 4, n->max_bw > 0 ? n->max_bw : 24);
@@ -42,13 +61,14 @@ static void judge_shm(struct tri_doctor *d)
     } else if (p2p) {
         struct tri_finding *f = tri__doctor_find(
             d, "nccl_p2p", n->via[TRI__VIA_INDIRECT] ? TRI_SEVERITY_INFO : TRI_SEVERITY_OK,
-            "%zu channels between GPUs use P2P%s", p2p,
-            n->via[TRI__VIA_INDIRECT] ? ", some by way of a third GPU" : "");
-        cite_via(d, f, n->via[TRI__VIA_INDIRECT] ? TRI__VIA_INDIRECT : TRI__VIA_P2P);
+            "%zu channels between GPUs use P2P%s%s", p2p,
+            n->via[TRI__VIA_INDIRECT] ? ", some by way of a third GPU" : "", j->label);
+        cite_via(j, f, n->via[TRI__VIA_INDIRECT] ? TRI__VIA_INDIRECT : TRI__VIA_P2P);
     }
     if (n->p2p_off.text >= 0 && !shm) {
-        struct tri_finding *f = tri__doctor_find(d, "p2p_denied", TRI_SEVERITY_FAIL,
-                                                 "NCCL found P2P switched off between its GPUs");
+        struct tri_finding *f =
+            tri__doctor_find(d, "p2p_denied", TRI_SEVERITY_FAIL,
+                             "NCCL found P2P switched off between its GPUs%s", j->label);
         tri__doctor_cite(d, f, n->p2p_off);
         tri__doctor_cure(f, "nvidia-smi topo -p2p r; cat /proc/cmdline");
     }
@@ -68,24 +88,30 @@ static bool has_rdma(const struct tri_doctor *d, char name[32])
     return false;
 }
 
-static void judge_socket(struct tri_doctor *d)
+static void judge_socket(struct job *j)
 {
-    const struct tri__nccl *n = &d->nccl;
+    struct tri_doctor *d = j->d;
+    const struct tri__nccl *n = &j->n;
     bool socket =
         n->via[TRI__VIA_SOCKET] || (n->network_socket.text >= 0 && n->network_ib.text < 0);
     char name[32] = "";
     if (!socket)
         return;
     if (!several_nodes(n)) {
+        bool inside = one_node(n);
         struct tri_finding *f = tri__doctor_find(
-            d, "nccl_log", TRI_SEVERITY_INFO,
-            "NCCL has only sockets as network: without effect inside one box, slow between nodes");
+            d, "nccl_log", inside ? TRI_SEVERITY_OK : TRI_SEVERITY_INFO,
+            inside ? "NCCL has only sockets as network, which one box does not need%s"
+                   : "NCCL has only sockets as network: slow as soon as there are two nodes%s",
+            j->label);
         tri__doctor_cite(d, f, n->network_socket);
         return;
     }
-    struct tri_finding *f = tri__doctor_find(d, "nccl_socket", TRI_SEVERITY_FAIL,
-                                             "NCCL talks between nodes over TCP sockets");
-    cite_via(d, f, TRI__VIA_SOCKET);
+    struct tri_finding *f =
+        tri__doctor_find(d, "nccl_socket", TRI_SEVERITY_FAIL,
+                         "NCCL talks between nodes over TCP sockets%s", j->label);
+    cite_via(j, f, TRI__VIA_SOCKET);
+    tri__doctor_cite(d, f, n->tcp_plugin);
     tri__doctor_cite(d, f, n->no_ib);
     tri__doctor_cite(d, f, n->network_socket);
     tri__doctor_why(f, "pipeline stages may cross such a network, tensor parallel never");
@@ -101,16 +127,17 @@ static void judge_socket(struct tri_doctor *d)
     }
 }
 
-static void judge_rdma(struct tri_doctor *d)
+static void judge_rdma(struct job *j)
 {
-    const struct tri__nccl *n = &d->nccl;
+    struct tri_doctor *d = j->d;
+    const struct tri__nccl *n = &j->n;
     size_t with = n->via[TRI__VIA_NET_GDR], without = n->via[TRI__VIA_NET];
     if (without) {
         struct tri_finding *f =
             tri__doctor_find(d, "nccl_no_gdr", TRI_SEVERITY_WARN,
-                             "%zu channels between nodes use RDMA without GPUDirect%s", without,
-                             with ? ", others with it" : "");
-        cite_via(d, f, TRI__VIA_NET);
+                             "%zu channels between nodes use RDMA without GPUDirect%s%s", without,
+                             with ? ", others with it" : "", j->label);
+        cite_via(j, f, TRI__VIA_NET);
         tri__doctor_why(f, "every byte is staged in host memory on both sides");
         tri__doctor_cost(d, f, 12, 25);
         tri__doctor_cure(f, "lsmod | grep nvidia_peermem || sudo modprobe nvidia-peermem");
@@ -118,8 +145,9 @@ static void judge_rdma(struct tri_doctor *d)
         tri__doctor_cure(f, "export NCCL_NET_GDR_LEVEL=PHB   # when the adapter is farther");
     } else if (with) {
         struct tri_finding *f = tri__doctor_find(
-            d, "nccl_gdr", TRI_SEVERITY_OK, "%zu channels between nodes use GPUDirect RDMA", with);
-        cite_via(d, f, TRI__VIA_NET_GDR);
+            d, "nccl_gdr", TRI_SEVERITY_OK,
+            "%zu channels between nodes move data straight from GPU to network%s", with, j->label);
+        cite_via(j, f, TRI__VIA_NET_GDR);
     }
 }
 
@@ -168,26 +196,35 @@ static const struct poison poisons[] = {
     { "NCCL_PROTO", "", TRI_SEVERITY_INFO, "takes the choice of protocol from NCCL" },
 };
 
+static bool is_poison(const struct poison *p, const char *value)
+{
+    if (!p->value)
+        return strcmp(value, "0") && value[0];
+    return p->value[0] ? !strcasecmp(value, p->value) : value[0] != 0;
+}
+
 static void judge_environment(struct tri_doctor *d)
 {
     char value[64];
+    size_t hits = 0;
     for (size_t i = 0; i < d->nccl.envs; i++) {
         const char *line = tri__doctor_line(d, d->nccl.env[i]);
         for (size_t k = 0; k < sizeof poisons / sizeof poisons[0]; k++) {
             const struct poison *p = &poisons[k];
-            if (!value_of(line, p->name, value))
+            if (!value_of(line, p->name, value) || !is_poison(p, value))
                 continue;
-            bool hit = !p->value      ? strcmp(value, "0") && value[0]
-                       : !p->value[0] ? value[0] != 0
-                                      : !strcasecmp(value, p->value);
-            if (!hit)
-                continue;
+            hits++;
             struct tri_finding *f =
                 tri__doctor_find(d, "nccl_env", p->severity, "%s=%s %s", p->name, value, p->text);
             tri__doctor_cite(d, f, d->nccl.env[i]);
             tri__doctor_cure(f, "unset %s", p->name);
         }
     }
+    if (!d->nccl.envs || hits)
+        return;
+    struct tri_finding *f = tri__doctor_find(d, "nccl_env", TRI_SEVERITY_OK,
+                                             "no variable of the environment switches a path off");
+    tri__doctor_cite(d, f, d->nccl.env[0]);
 }
 
 struct complaint {
@@ -238,20 +275,41 @@ static void judge_warnings(struct tri_doctor *d)
     }
 }
 
+/* Told apart by the hosts: the first one of the job. */
+static void name_job(struct job *j, int number)
+{
+    const struct tri__nccl_log *log = &j->d->nccl;
+    for (size_t i = 0; i < log->processes; i++) {
+        const struct tri__process *p = &log->process[i];
+        if (p->job != number)
+            continue;
+        snprintf(j->label, sizeof j->label, " (job of %s:%ld)", p->host, p->pid);
+        return;
+    }
+}
+
 void tri__doctor_rules_nccl(struct tri_doctor *d)
 {
     judge_environment(d);
     if (!d->nccl.lines)
         return;
-    judge_shm(d);
-    judge_socket(d);
-    judge_rdma(d);
-    judge_warnings(d);
-    if (!d->findings && d->nccl.network_ib.text >= 0) {
-        struct tri_finding *f = tri__doctor_find(
-            d, "nccl_log", TRI_SEVERITY_OK, "NCCL found an RDMA network; no channel was logged");
-        tri__doctor_cite(d, f, d->nccl.network_ib);
+    int jobs = tri__doctor_nccl_jobs(&d->nccl);
+    for (int i = 0; i < jobs; i++) {
+        struct job j = { .d = d };
+        tri__doctor_nccl_join(&d->nccl, i, &j.n);
+        if (jobs > 1)
+            name_job(&j, i);
+        judge_shm(&j);
+        judge_socket(&j);
+        judge_rdma(&j);
+        if (!d->findings && j.n.network_ib.text >= 0) {
+            struct tri_finding *f =
+                tri__doctor_find(d, "nccl_log", TRI_SEVERITY_OK,
+                                 "NCCL found an RDMA network; no channel was logged");
+            tri__doctor_cite(d, f, j.n.network_ib);
+        }
     }
+    judge_warnings(d);
     if (d->nccl.cut.text >= 0)
         tri__doctor_cut(d, "an NCCL channel line is cut");
 }

@@ -124,6 +124,40 @@ static void judge_decode(struct tri_doctor *d, const struct tri_machine *m)
     tri__doctor_cite_path(f, "measured", "memory and drive rates above");
 }
 
+void tri__doctor_rules_numa(struct tri_doctor *d, const struct tri_machine *m)
+{
+    uint64_t most = 0, least = UINT64_MAX;
+    size_t with_cpus = 0;
+    for (size_t i = 0; i < m->numas; i++) {
+        const struct tri_numa *node = &m->numa[i];
+        if (!node->cpu_count || (!node->memory_bytes && !node->empty))
+            continue; /* memory without processors (CXL, a GPU's), or nothing said */
+        most = node->memory_bytes > most ? node->memory_bytes : most;
+        least = node->memory_bytes < least ? node->memory_bytes : least;
+        with_cpus++;
+    }
+    if (with_cpus < 2)
+        return;
+    bool even = least >= most / 10 * 8;
+    if (even && d->live)
+        return; /* said with the processor */
+    struct tri_finding *f = tri__doctor_find(
+        d, "host_numa_memory", even ? TRI_SEVERITY_OK : TRI_SEVERITY_WARN,
+        even    ? "%zu NUMA nodes with memory of their own, %.0f to %.0f GiB"
+        : least ? "%zu NUMA nodes have unequal memory: %.0f to %.0f GiB"
+                : "of %zu NUMA nodes with processors one has no memory (%.0f and %.0f GiB)",
+        with_cpus, (double)least / gib, (double)most / gib);
+    for (size_t i = 0; i < m->numas; i++)
+        if (m->numa[i].memory_bytes == least && m->numa[i].cpu_count)
+            tri__doctor_cite_fact(d, f, m, m->numa[i].source);
+    if (even)
+        return;
+    tri__doctor_cost(d, f, 0, 0);
+    tri__doctor_why(f,
+                    "threads of the poor node read over the CPU link: a DIMM is missing or dead");
+    tri__doctor_cure(f, "sudo dmidecode -t 17 | grep -E 'Locator|Size|Speed'");
+}
+
 void tri__doctor_rules_own(struct tri_doctor *d, struct tri_tree *tree)
 {
     const struct tri_machine *m = d->live_machine ? d->machines.list[d->live_machine - 1] : NULL;

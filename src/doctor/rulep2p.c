@@ -53,11 +53,40 @@ static void add_cures(struct tri_finding *f, const struct tri_machine *m, enum t
     tri__doctor_cure(f, "# until then: pipeline parallel, or tensor parallel over 2 at most");
 }
 
+/* topo -p2p n, a, p, when the grants themselves (r, w) were not asked. */
+static void judge_extra(struct tri_doctor *d, const struct tri_machine *m, enum tri_p2p_extra what)
+{
+    static const char *const names[] = { [TRI_P2P_NVLINK] = "NVLink peer access",
+                                         [TRI_P2P_ATOMICS] = "atomics between the GPUs",
+                                         [TRI_P2P_PCIE] = "peer access over PCIe" };
+    const struct tri_p2p_count *c = &m->p2p_extra[what];
+    if (!c->said)
+        return;
+    bool all = c->ok == c->said, nvlink = false;
+    for (size_t i = 0; i < m->gpus * m->gpus; i++)
+        nvlink |= m->pair[i].path == TRI_PATH_NVLINK;
+    bool fault = what == TRI_P2P_PCIE && !all && !nvlink && !c->ok;
+    struct tri_finding *f =
+        all     ? tri__doctor_find(d, "p2p_granted", TRI_SEVERITY_OK, "%s: every pair", names[what])
+        : fault ? tri__doctor_find(d, "p2p_denied",
+                                   c->refusal == TRI_P2P_NS ? TRI_SEVERITY_WARN : TRI_SEVERITY_FAIL,
+                                   "no %s: %s (%s)", names[what], tri_p2p_name(c->refusal),
+                                   tri_p2p_meaning(c->refusal))
+                : tri__doctor_find(d, "p2p_partial", TRI_SEVERITY_INFO, "%s: %zu of %zu pairs (%s)",
+                                   names[what], c->ok, c->said, tri_p2p_name(c->refusal));
+    tri__doctor_cite_fact(d, f, m, c->source);
+    if (!all)
+        tri__doctor_cure(f, "nvidia-smi topo -p2p r   # the grant itself");
+}
+
 void tri__doctor_rules_p2p(struct tri_doctor *d, const struct tri_machine *m)
 {
     struct grants g = count_grants(m);
-    if (!g.said)
+    if (!g.said) {
+        for (int what = 0; what < TRI_P2P_EXTRAS; what++)
+            judge_extra(d, m, (enum tri_p2p_extra)what);
         return;
+    }
     if (g.ok == g.said) {
         struct tri_finding *f =
             tri__doctor_find(d, "p2p_granted", TRI_SEVERITY_OK,
@@ -75,7 +104,9 @@ void tri__doctor_rules_p2p(struct tri_doctor *d, const struct tri_machine *m)
                              tri_p2p_name(g.first), tri_p2p_meaning(g.first));
     else
         f = tri__doctor_find(d, "p2p_denied",
-                             g.unknown == g.said ? TRI_SEVERITY_WARN : TRI_SEVERITY_FAIL,
+                             g.unknown == g.said || (g.first == TRI_P2P_NS && !m->p2p_asked)
+                                 ? TRI_SEVERITY_WARN /* NS is also what atomics get over PCIe */
+                                 : TRI_SEVERITY_FAIL,
                              "no peer access between the GPUs: %s (%s)", tri_p2p_name(g.first),
                              tri_p2p_meaning(g.first));
     tri__doctor_cite_fact(d, f, m, g.refused);
@@ -84,8 +115,44 @@ void tri__doctor_rules_p2p(struct tri_doctor *d, const struct tri_machine *m)
     add_cures(f, m, g.first);
 }
 
+/*
+ * Cards with a connector for a bridge and none (or a dead one) on it say that every link is
+ * inactive. On one card that is as bought; with several somebody should look.
+ */
+static bool judge_unbridged(struct tri_doctor *d, const struct tri_machine *m)
+{
+    size_t all_down = 0, others = 0;
+    for (size_t i = 0; i < m->gpus; i++) {
+        const struct tri__part *part = tri__doctor_part(m->gpu[i].name);
+        bool bridged = part && !part->sxm && part->nvlink_gbs > 0;
+        all_down += bridged && m->gpu[i].nvlinks_up <= 0 && m->gpu[i].nvlinks_down > 0;
+        others += m->gpu[i].nvlinks_up > 0 || (m->gpu[i].nvlinks_down > 0 && !bridged);
+    }
+    if (!all_down || others)
+        return false;
+    struct tri_finding *f =
+        tri__doctor_find(d, "nvlink_inactive", m->gpus > 1 ? TRI_SEVERITY_WARN : TRI_SEVERITY_INFO,
+                         "no NVLink of %s is in use: no bridge is fitted, or it is not recognised",
+                         m->gpus > 1 ? "any card" : "the card");
+    tri__doctor_cite_fact(d, f, m, m->gpu[0].link_source);
+    tri__doctor_cost(d, f, 0, m->gpus > 1 ? tri__doctor_part(m->gpu[0].name)->nvlink_gbs : 0);
+    tri__doctor_cure(f,
+                     "# fit a bridge between two cards, or reseat it; then nvidia-smi nvlink -s");
+    return true;
+}
+
 static void judge_links(struct tri_doctor *d, const struct tri_machine *m)
 {
+    if (judge_unbridged(d, m))
+        return;
+    size_t clean = 0;
+    for (size_t i = 0; i < m->gpus; i++)
+        clean += m->gpu[i].nvlink_errors == 0;
+    if (clean && clean == m->gpus) {
+        struct tri_finding *f = tri__doctor_find(d, "nvlink_errors", TRI_SEVERITY_OK,
+                                                 "the NVLinks of %zu GPUs counted no error", clean);
+        tri__doctor_cite_fact(d, f, m, m->gpu[0].link_source);
+    }
     int most = 0, told = 0;
     for (size_t i = 0; i < m->gpus; i++) {
         most = m->gpu[i].nvlinks_up > most ? m->gpu[i].nvlinks_up : most;
@@ -143,6 +210,12 @@ static void judge_health(struct tri_doctor *d, const struct tri_machine *m, size
                          s->remap_failed == 1 ? "# replace the card"
                                               : "# reset the GPU or reboot: nvidia-smi -r -i %zu",
                          i);
+    }
+    if (s->fabric_degraded) {
+        f = tri__doctor_find(d, "gpu_fabric", TRI_SEVERITY_FAIL,
+                             "the NVLink fabric of GPU%zu is up with degraded bandwidth", i);
+        tri__doctor_cite_fact(d, f, m, s->fabric_source);
+        tri__doctor_cure(f, "nvidia-smi nvlink -s -i %zu; nvidia-smi nvlink -e -i %zu", i, i);
     }
     bool fabric = s->fabric[0] && !tri_text_begins(s->fabric, "N/A") &&
                   !tri_text_begins(s->fabric, "Completed");

@@ -162,6 +162,24 @@ static void judge_islands(struct tri_doctor *d, const struct tri_machine *m, con
         largest = size > largest ? size : largest;
     }
     list_groups(m, label, groups, list, sizeof list);
+    size_t missing = t->known - t->nv;
+    if (groups == 1 && (t->most >= 8 || missing * 4 <= m->gpus)) {
+        /* a switch reaches everybody, and a full mesh lacks no pair by design (a hybrid cube lacks
+         * twelve of 28) */
+        struct tri_finding *f =
+            tri__doctor_find(d, "nvlink_missing", TRI_SEVERITY_FAIL,
+                             "%zu of %zu pairs have lost their NVLink", missing, t->known);
+        for (size_t a = 0; a < m->gpus; a++)
+            for (size_t b = a + 1; b < m->gpus; b++) {
+                const struct tri_pair *p = tri_machine_pair(m, a, b);
+                if (p->path > TRI_PATH_NVLINK && p->source.file >= 0)
+                    tri__doctor_cite_fact(d, f, m, p->source);
+            }
+        tri__doctor_cost(d, f, 20, tri_nvlink_gbs(t->most, m->gpu[0].name));
+        tri__doctor_cure(f, "nvidia-smi nvlink -s; nvidia-smi nvlink -e");
+        tri__doctor_cure(f, "sudo systemctl restart nvidia-fabricmanager   # NVSwitch only");
+        return;
+    }
     if (groups == 1) {
         struct tri_finding *f =
             tri__doctor_find(d, "nvlink_uneven", TRI_SEVERITY_INFO,
@@ -333,4 +351,9 @@ void tri__doctor_rules_paths(struct tri_doctor *d, const struct tri_machine *m)
         judge_pcie(d, m, &t);
     else if (m->gpus > 1 && !m->described && !d->live)
         judge_numa(d, m);
+    else if (m->gpus == 1 && m->matrix && !m->described && !d->live) {
+        struct tri_finding *f = tri__doctor_find(d, "topology_read", TRI_SEVERITY_OK,
+                                                 "one GPU: there is no path to judge");
+        tri__doctor_cite_fact(d, f, m, m->gpu[0].source);
+    }
 }

@@ -180,7 +180,7 @@ static void judge_device(struct pcie *x, size_t i)
         if (p->role == TRI_PCI_GPU)
             judge_bridges(x, i);
     } else if (is_rdma(p)) {
-        judge_width(x, p, TRI_SEVERITY_WARN, "RDMA adapter");
+        judge_width(x, p, TRI_SEVERITY_FAIL, "RDMA adapter");
         if (p->sta.gts > 2.5)
             judge_speed(x, p, "RDMA adapter");
     } else if (p->role == TRI_PCI_DRIVE && p->class_code >> 8 == 0x0108) {
@@ -251,8 +251,9 @@ static void judge_query(struct pcie *x, size_t i)
     struct tri_finding *f;
     static const double rates[] = { 0, 2.5, 5, 8, 16, 32, 64 };
     if (s->width_now > 0 && s->width_max > 0 && s->width_now < s->width_max) {
-        f = tri__doctor_find(x->d, "pcie_width", TRI_SEVERITY_FAIL, "GPU%zu %s runs at x%d of x%d",
-                             i, x->m->gpu[i].bdf, s->width_now, s->width_max);
+        f = tri__doctor_find(x->d, "pcie_width", TRI_SEVERITY_FAIL, "GPU%zu%s%s runs at x%d of x%d",
+                             i, x->m->gpu[i].bdf[0] ? " " : "", x->m->gpu[i].bdf, s->width_now,
+                             s->width_max);
         tri__doctor_cite_fact(x->d, f, x->m, s->width_source);
         tri__doctor_cure(f, "# reseat the card and its riser; check the slot's lanes in the BIOS");
         double gts = s->gen_max > 0 && s->gen_max < 7 ? rates[s->gen_max] : 16;
@@ -262,9 +263,12 @@ static void judge_query(struct pcie *x, size_t i)
     } else if (s->width_now > 0) {
         x->sound++;
     }
-    if (s->gen_now > 0 && s->gen_max > 0 && s->gen_now < s->gen_max) {
+    bool at_host = s->gen_host > 0 && s->gen_now >= s->gen_host; /* said below */
+    if (s->gen_now > 0 && s->gen_max > 0 && s->gen_now < s->gen_max && !at_host) {
         int pstate = x->m->gpu[i].pstate;
-        bool idle = s->idle == 1 || pstate >= 5, busy = s->idle == 0 && pstate >= 0 && pstate <= 2;
+        bool works = s->idle == 0 || (s->idle < 0 && x->m->gpu[i].busy_percent >= 50);
+        bool idle = s->idle == 1 || pstate >= 5,
+             busy = works && pstate <= 2 && (pstate >= 0 || s->idle < 0);
         f = tri__doctor_find(x->d, busy ? "pcie_speed" : "pcie_idle",
                              busy   ? TRI_SEVERITY_WARN
                              : idle ? TRI_SEVERITY_OK
@@ -282,6 +286,11 @@ static void judge_query(struct pcie *x, size_t i)
                              "GPU%zu could do PCIe generation %d, its host only %d", i,
                              s->gen_device, s->gen_host);
         tri__doctor_cite_fact(x->d, f, x->m, s->gen_source);
+        struct tri_link link = { rates[s->gen_host], s->width_now > 0 ? s->width_now : 16 };
+        struct tri_link full = { rates[s->gen_device], link.width };
+        tri__doctor_cost(x->d, f, tri_link_gbs(link), tri_link_gbs(full));
+        tri__doctor_cure(f,
+                         "# BIOS: PCIe link speed Auto, another slot; else the board is the limit");
     }
     if (s->replays > 0) {
         f = tri__doctor_find(x->d, "pcie_replays",
@@ -290,6 +299,57 @@ static void judge_query(struct pcie *x, size_t i)
         tri__doctor_cite_fact(x->d, f, x->m, s->replay_source);
         tri__doctor_cure(f, "# growing under load means a bad riser, cable or slot");
     }
+}
+
+static bool below(const struct tri_machine *m, size_t device, size_t bridge)
+{
+    int up = m->pci[device].parent;
+    for (int steps = 0; up >= 0 && steps < 64; steps++) {
+        if ((size_t)up == bridge)
+            return true;
+        up = m->pci[up].parent;
+    }
+    return false;
+}
+
+/* Drawn by lspci -t: what is below which switch. Nothing else about its links is known. */
+static void judge_tree(struct pcie *x)
+{
+    const struct tri_machine *m = x->m;
+    size_t gpus = 0, switches = 0;
+    struct tri_finding *f = NULL;
+    for (size_t i = 0; i < m->pcis; i++) {
+        if (m->pci[i].cap.gts > 0 || m->pci[i].sta.gts > 0)
+            return; /* better readings are there */
+        gpus += m->pci[i].role == TRI_PCI_GPU;
+    }
+    for (size_t i = 0; i < m->pcis; i++) {
+        size_t ports = 0, peers = 0;
+        if (m->pci[i].role != TRI_PCI_BRIDGE || m->pci[i].parent < 0)
+            continue;
+        for (size_t k = 0; k < m->pcis; k++) {
+            ports += m->pci[k].role == TRI_PCI_BRIDGE && m->pci[k].parent == (int)i;
+            peers += m->pci[k].role == TRI_PCI_GPU && below(m, k, i);
+        }
+        if (ports < 2 || (gpus && peers < 2))
+            continue;
+        switches++;
+        f = gpus ? tri__doctor_find(x->d, "pcie_switch", TRI_SEVERITY_INFO,
+                                    "%zu GPUs share the uplink of the switch at %s", peers,
+                                    m->pci[i].bdf)
+                 : tri__doctor_find(x->d, "pcie_switch", TRI_SEVERITY_INFO,
+                                    "a PCIe switch with %zu ports at %s; what is below it has no "
+                                    "name here",
+                                    ports, m->pci[i].bdf);
+        tri__doctor_cite_fact(x->d, f, m, m->pci[i].source);
+        tri__doctor_cure(f, gpus ? "sudo lspci -vvv > lspci.txt   # links and ACS" : "lspci -tv");
+    }
+    if (switches || !gpus)
+        return;
+    f = tri__doctor_find(x->d, "topology_read", TRI_SEVERITY_OK,
+                         "%zu GPUs, no two below one PCIe switch", gpus);
+    for (size_t i = 0; i < m->gpus; i++)
+        tri__doctor_cite_fact(x->d, f, m, m->gpu[i].source);
 }
 
 void tri__doctor_rules_pcie(struct tri_doctor *d, const struct tri_machine *m)
@@ -302,6 +362,8 @@ void tri__doctor_rules_pcie(struct tri_doctor *d, const struct tri_machine *m)
     if (m->described)
         judge_described(&x);
     judge_switches(&x);
+    if (m->drawn_tree)
+        judge_tree(&x);
     if (x.sound && !x.faults) {
         struct tri_finding *f = tri__doctor_find(d, "pcie_links", TRI_SEVERITY_OK,
                                                  "%zu GPU links at full width", x.sound);

@@ -38,8 +38,8 @@ static bool is_bus_name(struct tri_word w)
  */
 static size_t token_length(const char *p, size_t len)
 {
-    static const char *const known[] = { "NODE", "SYS", "PHB", "PXB", "PIX", "CNS", "GNS",
-                                         "TNS",  "OK",  "NS",  "DR",  "X",   "U" };
+    static const char *const known[] = { "NODE", "SOC", "SYS", "PHB", "PXB", "PIX", "CNS",
+                                         "GNS",  "TNS", "OK",  "NS",  "DR",  "X",   "U" };
     if (len > 2 && p[0] == 'N' && p[1] == 'V' && isdigit((unsigned char)p[2])) {
         size_t n = digits(p + 2, len - 2);
         for (size_t take = n < 2 ? n : 2; take; take--) {
@@ -64,9 +64,16 @@ enum tri_path tri__grid_path(struct tri_word w, int *links)
     static const struct {
         const char *text;
         enum tri_path path;
-    } words[] = { { "X", TRI_PATH_SELF },    { "PIX", TRI_PATH_PIX },   { "PXB", TRI_PATH_PXB },
-                  { "PHB", TRI_PATH_PHB },   { "NODE", TRI_PATH_NODE }, { "SYS", TRI_PATH_SYS },
-                  { "XGMI", TRI_PATH_XGMI }, { "PCIE", TRI_PATH_PCIE }, { "SELF", TRI_PATH_SELF } };
+    } words[] = { { "X", TRI_PATH_SELF },
+                  { "PIX", TRI_PATH_PIX },
+                  { "PXB", TRI_PATH_PXB },
+                  { "PHB", TRI_PATH_PHB },
+                  { "NODE", TRI_PATH_NODE },
+                  { "SYS", TRI_PATH_SYS },
+                  { "SOC", TRI_PATH_SYS } /* drivers before 384 */,
+                  { "XGMI", TRI_PATH_XGMI },
+                  { "PCIE", TRI_PATH_PCIE },
+                  { "SELF", TRI_PATH_SELF } };
     *links = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (tri_word_is(w, words[i].text))

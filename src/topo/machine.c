@@ -149,6 +149,33 @@ static bool retable(struct tri_machine *m, size_t gpus, size_t nics)
     return true;
 }
 
+/* Every field unknown. */
+struct tri_gpu tri__topo_blank_gpu(void)
+{
+    struct tri_gpu gpu = { .numa = -1,
+                           .busy_percent = -1,
+                           .pstate = -1,
+                           .pci = -1,
+                           .nvlinks_up = -1,
+                           .nvlinks_down = -1,
+                           .nvlink_errors = -1,
+                           .source.file = -1,
+                           .link_source.file = -1 };
+    gpu.state = (struct tri_gpu_state){ .gen_max = -1,
+                                        .gen_now = -1,
+                                        .gen_device = -1,
+                                        .gen_host = -1,
+                                        .width_max = -1,
+                                        .width_now = -1,
+                                        .idle = -1,
+                                        .replays = -1,
+                                        .mig = -1,
+                                        .passthrough = -1,
+                                        .remap_failed = -1,
+                                        .remap_pending = -1 };
+    return gpu;
+}
+
 struct tri_gpu *tri_machine_add_gpu(struct tri_machine *m)
 {
     size_t count = m->gpus;
@@ -160,27 +187,7 @@ struct tri_gpu *tri_machine_add_gpu(struct tri_machine *m)
             m->gpus = 0; /* no table fits: better none than a wrong one */
         return NULL;
     }
-    *gpu = (struct tri_gpu){ .numa = -1,
-                             .busy_percent = -1,
-                             .pstate = -1,
-                             .pci = -1,
-                             .nvlinks_up = -1,
-                             .nvlinks_down = -1,
-                             .nvlink_errors = -1,
-                             .source.file = -1,
-                             .link_source.file = -1 };
-    gpu->state = (struct tri_gpu_state){ .gen_max = -1,
-                                         .gen_now = -1,
-                                         .gen_device = -1,
-                                         .gen_host = -1,
-                                         .width_max = -1,
-                                         .width_now = -1,
-                                         .idle = -1,
-                                         .replays = -1,
-                                         .mig = -1,
-                                         .passthrough = -1,
-                                         .remap_failed = -1,
-                                         .remap_pending = -1 };
+    *gpu = tri__topo_blank_gpu();
     return gpu;
 }
 

@@ -109,7 +109,8 @@ struct tri_gpu_state {
     unsigned slow; /* bits of enum tri_slow */
     long replays;
     int remap_failed, remap_pending, mig, passthrough;
-    char fabric[24]; /* "Completed", "In Progress"; "" not said */
+    char fabric[24];      /* "Completed", "In Progress"; "" not said */
+    bool fabric_degraded; /* its own health line says that bandwidth is missing */
     struct tri_source gen_source, width_source, slow_source, fabric_source, remap_source,
         replay_source;
 };
@@ -196,6 +197,7 @@ struct tri_numa {
     char cpus[192]; /* list, "0-31,64-95" */
     int cpu_count;
     uint64_t memory_bytes, free_bytes;
+    bool empty; /* said to have no memory; 0 bytes alone are unknown */
     uint64_t huge2m, huge2m_free, huge1g, huge1g_free; /* pages */
     struct tri_source source;
 };
@@ -231,6 +233,15 @@ enum tri_remark_kind {
     TRI_REMARK_NOTE
 };
 
+/* Answers of topo -p2p n, a, p: NVLink, atomics, P2P over PCIe. Counted, not kept pair by pair. */
+enum tri_p2p_extra { TRI_P2P_NVLINK, TRI_P2P_ATOMICS, TRI_P2P_PCIE, TRI_P2P_EXTRAS };
+
+struct tri_p2p_count {
+    size_t said, ok;      /* pairs with an answer, of them granted */
+    enum tri_p2p refusal; /* the first other answer */
+    struct tri_source source;
+};
+
 struct tri_remark {
     enum tri_remark_kind kind;
     struct tri_source source;
@@ -249,6 +260,7 @@ struct tri_machine {
     size_t gpus, nics, pcis, numas, drives;
     struct tri_pair *pair;  /* [gpus][gpus] */
     enum tri_path *gpu_nic; /* [gpus][nics] */
+    struct tri_p2p_count p2p_extra[TRI_P2P_EXTRAS];
     struct tri_remark *remark;
     size_t remarks, remarks_lost;
     char **source; /* names of files; tri_source.file indexes it */
@@ -256,6 +268,9 @@ struct tri_machine {
     bool nics_listed;   /* a source that lists NICs was read */
     bool described;     /* from a description (XML), which may leave links out */
     bool nvlink_hidden; /* the matrix was printed without NVLink (topo -mp) */
+    bool matrix;        /* a table of paths was read, even over one GPU */
+    bool p2p_asked;     /* the command above a -p2p table says which capability it asks for */
+    bool drawn_tree;    /* lspci -t: the PCI tree without links */
 };
 
 TRI_MUST_CHECK enum tri_status tri_machine_open(struct tri_machine **out, struct tri_error *err);

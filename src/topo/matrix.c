@@ -40,11 +40,12 @@ static const char *title_above(const struct tri__topo_text *t, size_t at)
 {
     for (size_t i = at, seen = 0; i-- > 0 && seen < 3;) {
         const char *text = t->lines->line[i].body;
-        if (!text[strspn(text, " \t")])
-            continue;
+        if (!text[strspn(text, " \t")] || tri_text_begins(text, "# source") ||
+            tri_text_begins(text, "# own"))
+            continue; /* a comment is not what was typed */
         seen++;
         if (tri_text_find(text, "TABLE:") || tri_text_find(text, "between two GPUs") ||
-            tri_text_find(text, "smi topo"))
+            tri_text_find(text, "smi topo") || tri_text_find(text, "topo -p2p"))
             return text;
     }
     return "";
@@ -60,7 +61,8 @@ static enum meaning meaning_of(const struct tri__grid *g, const char *title)
                    { "CACHE", OTHER },         { "ATOMIC", OTHER },  { "DMA TABLE", OTHER },
                    { "BI-DIRECTIONAL", OTHER } };
     for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++)
-        if (tri_text_find(title, titles[i].word) && !tri_text_find(title, "smi topo"))
+        if (tri_text_find(title, titles[i].word) && !tri_text_find(title, "topo -p2p") &&
+            !tri_text_find(title, "smi topo"))
             return titles[i].meaning;
     int links, topo = 0, p2p = 0, weight = 0;
     for (size_t i = 0; i < g->rows * g->columns; i++) {
@@ -184,6 +186,45 @@ static void apply_p2p(struct tri_machine *m, struct tri__topo_text *t, const str
             }
         }
     }
+}
+
+/* Other capabilities: how many pairs have them. */
+static void count_extra(struct tri_machine *m, struct tri__topo_text *t, const struct tri__grid *g,
+                        const struct place *p, enum tri_p2p_extra what)
+{
+    struct tri_p2p_count *count = &m->p2p_extra[what];
+    *count = (struct tri_p2p_count){ .source.file = -1 };
+    for (size_t r = 0; r < g->rows; r++) {
+        for (size_t c = 0; c < g->columns; c++) {
+            int a = p->gpu[g->row_column[r]], b = p->gpu[c];
+            enum tri_p2p said = tri__grid_p2p(g->cell[r * g->columns + c]);
+            if (a < 0 || b < 0 || a == b || said == TRI_P2P_UNKNOWN)
+                continue;
+            bool first = said != TRI_P2P_OK && count->refusal == TRI_P2P_UNKNOWN;
+            count->said++;
+            count->ok += said == TRI_P2P_OK;
+            count->refusal = first ? said : count->refusal;
+            if (count->source.file < 0 || first)
+                count->source = tri__topo_line(m, t, g->row_line[r]);
+        }
+    }
+}
+
+/* What a -p2p table asks by the letter of its command: r and w are the grants themselves. */
+static void take_p2p(struct tri_machine *m, struct tri__topo_text *t, const struct tri__grid *g,
+                     const struct place *p, const char *title)
+{
+    const char *option = tri_text_find(title, "-p2p");
+    m->p2p_asked |= option != NULL;
+    option = option ? option + 4 + strspn(option + 4, " \t=") : "r";
+    if (*option == 'n')
+        count_extra(m, t, g, p, TRI_P2P_NVLINK);
+    else if (*option == 'a')
+        count_extra(m, t, g, p, TRI_P2P_ATOMICS);
+    else if (*option == 'p')
+        count_extra(m, t, g, p, TRI_P2P_PCIE);
+    else
+        apply_p2p(m, t, g, p);
 }
 
 /* Weight, hops and link type of the AMD tools. */
@@ -314,7 +355,6 @@ size_t tri__topo_read_matrix(struct tri__topo_text *t, size_t at)
     enum meaning what = meaning_of(&g, title);
     bool amd_table = what == WEIGHT || what == HOPS || what == TYPE || what == OTHER;
     size_t taken = g.taken;
-    const char *option = tri_text_find(title, "-p2p");
     struct tri_machine *m = owner(t, &g, &p, what);
     t->kind = p.bus_names                                      ? TRI_TOPO_AMD_SMI
               : amd_table                                      ? TRI_TOPO_ROCM
@@ -331,13 +371,12 @@ size_t tri__topo_read_matrix(struct tri__topo_text *t, size_t at)
     for (size_t i = 0; i < m->gpus && (t->kind == TRI_TOPO_ROCM || p.bus_names); i++)
         m->gpu[i].vendor = TRI_VENDOR_AMD;
     if (what == TOPO) {
+        m->matrix = true;
         m->nvlink_hidden |= tri_text_find(title, "topo -mp") != NULL;
         apply_topo(m, t, &g, &p);
         taken += read_legend(m, t->lines, at + taken);
     } else if (what == P2P) {
-        option = option ? option + 4 + strspn(option + 4, " \t") : "r";
-        if (strchr("rw", *option) && *option) /* n, a, p ask for NVLink, atomics, PCIe: no faults */
-            apply_p2p(m, t, &g, &p);
+        take_p2p(m, t, &g, &p, title);
         taken += read_legend(m, t->lines, at + taken);
     } else if (what != OTHER) {
         apply_amd(m, t, &g, &p, what);

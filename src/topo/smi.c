@@ -63,17 +63,12 @@ static bool is_heading(const char *text, const char *name)
 
 static struct tri_gpu *new_gpu(struct query *q, size_t at)
 {
-    struct tri_machine *scratch = NULL;
-    if (q->gpus == TRI_MAX_GPUS || tri_machine_open(&scratch, NULL))
+    if (q->gpus == TRI_MAX_GPUS)
         return NULL;
-    struct tri_gpu *blank = tri_machine_add_gpu(scratch); /* every field unknown */
-    struct tri_gpu *g = blank ? &q->gpu[q->gpus++] : NULL;
-    if (g) {
-        *g = *blank;
-        g->vendor = TRI_VENDOR_NVIDIA;
-        g->source = (struct tri_source){ 0, q->text->lines->line[at].number };
-    }
-    tri_machine_close(scratch);
+    struct tri_gpu *g = &q->gpu[q->gpus++];
+    *g = tri__topo_blank_gpu();
+    g->vendor = TRI_VENDOR_NVIDIA;
+    g->source = (struct tri_source){ 0, q->text->lines->line[at].number };
     return g;
 }
 
@@ -159,6 +154,10 @@ static void read_health(struct tri_gpu *g, const char *section, const char *key,
     } else if (!strcmp(section, "Fabric") && !strcmp(key, "State")) {
         tri__topo_copy(s->fabric, sizeof s->fabric, value, strlen(value));
         s->fabric_source = here;
+    } else if (!strcmp(section, "Health") && !strcmp(key, "Bandwidth")) { /* of the fabric, 550+ */
+        s->fabric_degraded = tri_text_begins(value, "Degraded");
+        if (s->fabric_degraded)
+            s->fabric_source = here;
     } else if (!strcmp(section, "MIG Mode") && !strcmp(key, "Current")) {
         s->mig = yes(value);
     } else if (!strcmp(key, "Virtualization Mode")) {
@@ -206,46 +205,6 @@ static bool section_line(const char *text)
            tri_text_find(p, "Clocks Event Reasons") ||
            tri_text_find(p, "Clocks Throttle Reasons") || tri_text_find(p, "GPU Link Info") ||
            tri_text_find(p, "Bridge Chip");
-}
-
-/* Puts what was collected into the machine it belongs to. */
-static void deliver(struct query *q, size_t at)
-{
-    struct tri_machine *m = q->gpus ? tri__topo_machine_for(q->text->set, q->gpus) : NULL;
-    if (!m) {
-        q->text->set->lost |= q->gpus > 0;
-        return;
-    }
-    int file = tri__topo_line(m, q->text, at).file;
-    for (size_t i = 0; i < q->gpus; i++) {
-        struct tri_gpu *from = &q->gpu[i];
-        int old = from->bdf[0] ? tri_machine_find_gpu(m, from->bdf) : -1;
-        struct tri_gpu *to = old >= 0                           ? &m->gpu[old]
-                             : i < m->gpus && !m->gpu[i].bdf[0] ? &m->gpu[i]
-                                                                : tri_machine_add_gpu(m);
-        if (!to)
-            return;
-        struct tri_gpu before = *to;
-        *to = *from;
-        to->numa = before.numa;
-        to->nvlinks_up = before.nvlinks_up;
-        to->nvlinks_down = before.nvlinks_down;
-        to->nvlink_errors = before.nvlink_errors;
-        to->nvlink_gbs = before.nvlink_gbs;
-        to->link_source = before.link_source;
-        memcpy(to->cpus, before.cpus, sizeof to->cpus);
-        if (!to->name[0])
-            memcpy(to->name, before.name, sizeof to->name);
-        struct tri_source *s[] = { &to->source,
-                                   &to->state.gen_source,
-                                   &to->state.width_source,
-                                   &to->state.slow_source,
-                                   &to->state.fabric_source,
-                                   &to->state.remap_source,
-                                   &to->state.replay_source };
-        for (size_t k = 0; k < sizeof s / sizeof s[0]; k++)
-            s[k]->file = file;
-    }
 }
 
 static bool starts(const struct tri_lines *lines, size_t at)
@@ -312,7 +271,8 @@ size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
         }
         blank = 0;
     }
-    deliver(&q, at);
+    if (q.gpus)
+        tri__topo_take_gpus(t, q.gpu, q.gpus, at);
     tri_free(q.gpu);
     t->kind = TRI_TOPO_SMI_QUERY;
     return i - at;

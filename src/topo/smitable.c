@@ -118,7 +118,7 @@ static bool link_row(struct tri_gpu *g, const char *text, struct tri_source sour
     if (errors) {
         long n = strtol(errors + 6, NULL, 10);
         g->nvlink_errors = (g->nvlink_errors > 0 ? g->nvlink_errors : 0) + (n > 0 ? n : 0);
-        if (n > 0)
+        if (n > 0 || g->link_source.file < 0)
             g->link_source = source;
         return true;
     }
@@ -183,9 +183,15 @@ size_t tri__topo_read_nvlink(struct tri__topo_text *t, size_t at)
     size_t end = at;
     if (list_row(l->line[at].body, name) < 0)
         return 0;
-    for (; end < l->count && belongs(l->line[end].body); end++) {
-        int index = list_row(l->line[end].body, name);
+    for (size_t i = at; i < l->count; i++) { /* -e puts blank lines between the links */
+        const char *text = l->line[i].body;
+        if (!text[strspn(text, " \t")])
+            continue;
+        if (!belongs(text))
+            break;
+        int index = list_row(text, name);
         gpus = index + 1 > gpus ? index + 1 : gpus;
+        end = i + 1;
     }
     struct tri_machine *m = tri__topo_machine_for(t->set, (size_t)gpus);
     while (m && m->gpus < (size_t)gpus && tri_machine_add_gpu(m))

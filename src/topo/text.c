@@ -55,9 +55,10 @@ size_t tri_topo_read_at(struct tri_machines *set, const char *name, const struct
                         size_t at, enum tri_topo_kind *kind)
 {
     static size_t (*const readers[])(struct tri__topo_text * t, size_t at) = {
-        tri__topo_read_files,     tri__topo_read_nvlink, tri__topo_read_smi_query,
-        tri__topo_read_smi_table, tri__topo_read_amd,    tri__topo_read_lstopo,
-        tri__topo_read_lspci,     tri__topo_read_matrix,
+        tri__topo_read_files,   tri__topo_read_nvlink,     tri__topo_read_smi_query,
+        tri__topo_read_smi_csv, tri__topo_read_smi_table,  tri__topo_read_amd,
+        tri__topo_read_lstopo,  tri__topo_read_lspci_tree, tri__topo_read_lspci,
+        tri__topo_read_matrix,
     };
     struct tri__topo_text t = { .set = set, .name = name, .lines = lines };
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {

@@ -37,10 +37,12 @@ TRI_MUST_CHECK enum tri_status tri_topo_load_xml(struct tri_machine **out, const
     X(SMI_P2P, "nvidia-smi topo -p2p")                                                             \
     X(SMI_QUERY, "nvidia-smi -q")                                                                  \
     X(SMI_TABLE, "nvidia-smi")                                                                     \
+    X(SMI_CSV, "nvidia-smi --query-gpu")                                                           \
     X(SMI_NVLINK, "nvidia-smi nvlink")                                                             \
     X(ROCM, "rocm-smi --showtopo")                                                                 \
     X(AMD_SMI, "amd-smi topology")                                                                 \
     X(LSPCI, "lspci")                                                                              \
+    X(LSPCI_TREE, "lspci -t")                                                                      \
     X(LSTOPO, "lstopo -v")                                                                         \
     X(ACS, "ACS report")                                                                           \
     X(FILES, "files of /sys and /proc")

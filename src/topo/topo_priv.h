@@ -39,6 +39,15 @@ struct tri__topo_text {
     enum tri_topo_kind kind; /* set by the reader that took lines */
 };
 
+/* A GPU of which nothing is known. */
+struct tri_gpu tri__topo_blank_gpu(void);
+/*
+ * Puts GPUs that a reader of nvidia-smi collected into the machine they belong to, by bus id, else
+ * by place. Only what `gpu` knows is taken over; lines of its sources are of the text `t`.
+ */
+void tri__topo_take_gpus(struct tri__topo_text *t, const struct tri_gpu *gpu, size_t gpus,
+                         size_t at);
+
 /* The machine for a table over `gpus` GPUs: the last one if it has as many or none, else a new one.
  */
 struct tri_machine *tri__topo_machine_for(struct tri_machines *set, size_t gpus);
@@ -53,8 +62,10 @@ struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_t
 size_t tri__topo_read_matrix(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_amd(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at);
+size_t tri__topo_read_smi_csv(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_smi_table(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_nvlink(struct tri__topo_text *t, size_t at);
+size_t tri__topo_read_lspci_tree(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_lspci(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_files(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_lstopo(struct tri__topo_text *t, size_t at);

@@ -80,6 +80,7 @@ class OwnSamples(unittest.TestCase):
                     self.assertTrue(f["cure"], (name, f))
                 for e in f["evidence"]:
                     self.assertTrue(e["file"].endswith(name))
+                    self.assertTrue(e["text"].strip(), (name, f))
                     lines = read(os.path.join(OWN, name)).decode().split("\n")
                     self.assertIn(e["text"][:40], lines[e["line"] - 1].replace("\t", "\\x09"))
                     self.assertFalse(lines[e["line"] - 1].startswith("# own test data"))
