@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include "base/json.h"
 
 static void fill(struct tri__fault *f, const char *format, va_list args)
 {
@@ -144,21 +145,6 @@ void tri__put_quoted(struct tri_buf *out, const char *text)
     tri_json_quote(out, text, strlen(text));
 }
 
-/* As Python's repr: the fewest digits that give the number back, and always a float. */
-static void put_real(struct tri_buf *out, double v)
-{
-    char text[40];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        double back = 0;
-        if (sscanf(text, "%lf", &back) == 1 && !(back < v) && !(back > v))
-            break;
-    }
-    tri_buf_puts(out, text);
-    if (!strpbrk(text, ".en"))
-        tri_buf_puts(out, ".0");
-}
-
 void tri__put_json(struct tri_buf *out, const json_t *value)
 {
     const char *key = NULL;
@@ -195,7 +181,7 @@ void tri__put_json(struct tri_buf *out, const json_t *value)
         tri_buf_printf(out, "%lld", (long long)json_integer_value(value));
         return;
     case JSON_REAL:
-        put_real(out, json_real_value(value));
+        tri_json_put_real(out, json_real_value(value));
         return;
     default:
         tri_buf_puts(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");

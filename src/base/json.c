@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -124,4 +125,18 @@ enum tri_status tri_json_load(json_t **out, const char *path, size_t max_bytes,
     st = tri_json_parse(out, path, text, bytes, max_bytes, err);
     tri_free(text);
     return st;
+}
+
+void tri_json_put_real(struct tri_buf *out, double v)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        double back = 0;
+        if (sscanf(text, "%lf", &back) == 1 && !(back < v) && !(back > v))
+            break;
+    }
+    tri_buf_puts(out, text);
+    if (!strpbrk(text, ".en"))
+        tri_buf_puts(out, ".0");
 }

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include "base/buf.h"
 #include "base/status.h"
 
 enum { TRI_JSON_MAX_DEPTH = 128 }; /* jansson itself is built with 2048 */
@@ -28,5 +29,8 @@ TRI_MUST_CHECK enum tri_status tri_json_load(json_t **out, const char *path, siz
 /* Reads a whole file of at most max_bytes; *out is NUL-terminated, freed with tri_free. */
 TRI_MUST_CHECK enum tri_status tri_read_file(char **out, size_t *out_bytes, const char *path,
                                              size_t max_bytes, struct tri_error *err);
+
+/* Appends a number as Python's repr does: the fewest digits that give it back, and a float. */
+void tri_json_put_real(struct tri_buf *out, double v);
 
 #endif

@@ -60,7 +60,8 @@ struct tri_logit_bias {
 
 /*
  * How one token is chosen from its logits, in this order (vLLM's):
- *   1. ids that may not be sampled are left out; logit bias is added
+ *   1. ids that may not be sampled, or that a constraint excludes, are left out; logit bias is
+ *      added
  *   2. repetition penalty over prompt and output: l > 0 ? l / r : l * r
  *   3. frequency: l -= f * times in the output; presence: l -= p if in the output at all
  *   4. temperature 0: the largest logit. Else l /= temperature, softmax
@@ -106,16 +107,35 @@ TRI_MUST_CHECK enum tri_status tri_sequence_prompt(struct tri_sequence *sequence
                                                    const int32_t *tokens, int64_t n_tokens,
                                                    int64_t *reused_tokens, struct tri_error *err);
 
+/*
+ * What bounds a sequence's tokens beyond its own options: a grammar. Called on the thread that
+ * steps, once a sampled token each. It stands where the sampled tokens have led it, so a
+ * generation that is stopped and started again goes on with the same one.
+ */
+struct tri_constraint {
+    /*
+     * Ids that may come next: bit i % 64 of word i / 64, *words of them, ids beyond them may not.
+     * NULL: a failure, told in *err.
+     */
+    const uint64_t *(*allowed)(void *arg, size_t *words, struct tri_error *err);
+    void (*take)(void *arg, int32_t id); /* the sampled one, which was allowed */
+    /* True: nothing may follow the last token. */
+    bool (*done)(void *arg);
+    void *arg;
+};
+
 struct tri_generate {
     struct tri_sampling sampling;
-    int64_t max_tokens;      /* most new tokens; 0 = until the context is full */
-    int64_t min_tokens;      /* stop ids are not sampled before this many */
+    int64_t max_tokens; /* most new tokens; 0 = until the context is full */
+    /* Stop ids are not sampled before this many, unless a constraint leaves nothing else. */
+    int64_t min_tokens;
     const int32_t *stop_ids; /* copied; the stop id is the last token told */
     int64_t n_stop_ids;
     const struct tri_logit_bias *bias; /* copied */
     int64_t n_bias;
-    bool logprobs;        /* tell the log probability of each sampled token */
-    int64_t top_logprobs; /* and of this many likeliest tokens beside it */
+    const struct tri_constraint *constraint; /* NULL: none. Not copied */
+    bool logprobs;                           /* tell the log probability of each sampled token */
+    int64_t top_logprobs;                    /* and of this many likeliest tokens beside it */
 };
 
 /*
@@ -167,7 +187,7 @@ TRI_MUST_CHECK enum tri_status tri_sequence_restore(struct tri_sequence *sequenc
 
 enum tri_end {
     TRI_END_NONE,    /* goes on */
-    TRI_END_STOP,    /* a stop id, which is the event's token */
+    TRI_END_STOP,    /* a stop id, which is the event's token, or the constraint is done */
     TRI_END_LENGTH,  /* max_tokens reached */
     TRI_END_CONTEXT, /* the sequence is full */
     TRI_END_ERROR    /* its logits were not numbers, or nothing could be sampled */

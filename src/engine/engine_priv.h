@@ -25,7 +25,9 @@ struct tri__engine_pick {
     int64_t n_bias;
     const int32_t *banned; /* for this token only (stop ids before min_tokens) */
     int64_t n_banned;
-    uint64_t position; /* of the new token in its sequence */
+    uint64_t position;       /* of the new token in its sequence */
+    const uint64_t *allowed; /* bits by id, or NULL: all */
+    size_t allowed_words;
 };
 
 int32_t tri__engine_candidate_id(const struct tri__engine_sampler *s, int64_t candidate);

@@ -49,6 +49,20 @@ double tri__engine_uniform(uint64_t seed, uint64_t position)
     return (double)(bits >> 11) * 0x1p-53;
 }
 
+static bool is_allowed(const struct tri__engine_pick *pick, int64_t id)
+{
+    size_t word = (size_t)id / 64;
+    return word < pick->allowed_words && (pick->allowed[word] >> id % 64 & 1);
+}
+
+/* Leaves out what the constraint does not allow. */
+static void constrain(struct tri__engine_sampler *s, const struct tri__engine_pick *pick)
+{
+    for (int64_t c = 0; pick->allowed && c < s->n; c++)
+        if (!is_allowed(pick, tri__engine_candidate_id(s, c)))
+            s->logits[c] = (double)-INFINITY;
+}
+
 static void add_bias(struct tri__engine_sampler *s, const struct tri__engine_pick *pick)
 {
     for (int64_t i = 0; i < pick->n_bias; i++) {
@@ -88,6 +102,7 @@ static int64_t adjust(struct tri__engine_sampler *s, const struct tri__engine_pi
         s->logits[i] = (double)pick->logits[i];
     for (int64_t i = 0; i < s->n_specials; i++)
         s->logits[s->plain_ids + i] = (double)pick->logits[s->specials[i]];
+    constrain(s, pick);
     add_bias(s, pick);
     penalise(s, pick);
     int64_t best = 0;
@@ -159,7 +174,8 @@ enum tri_status tri__engine_sample(struct tri__engine_sampler *s,
     int64_t best = adjust(s, pick);
     double max = s->logits[best];
     if (isinf(max))
-        return tri_fail(err, TRI_LIMIT, "no token may be sampled: logit bias bans every id");
+        return tri_fail(err, TRI_LIMIT,
+                        "no token may be sampled: logit bias bans every id that may come");
     if (pick->how->temperature > 0) {
         int64_t n = filter(s, pick->how, weigh(s, pick->how, max));
         best = draw(s->keys, n, tri__engine_uniform(pick->how->seed, pick->position));

@@ -133,12 +133,42 @@ static enum tri_end end_of(const struct tri_sequence *s, int32_t id)
     return s->n_tokens == s->max_tokens ? TRI_END_CONTEXT : TRI_END_NONE;
 }
 
+/* Is there an id that the constraint allows and that is no stop id? */
+static bool may_go_on(const struct tri_sequence *s, const uint64_t *allowed, size_t words)
+{
+    for (size_t w = 0; w < words; w++) {
+        uint64_t bits = allowed[w];
+        for (int64_t i = 0; bits && i < s->how.n_stop_ids; i++)
+            if ((size_t)s->stop_ids[i] / 64 == w)
+                bits &= ~(1ull << s->stop_ids[i] % 64);
+        if (bits)
+            return true;
+    }
+    return false;
+}
+
+/* What the constraint, if there is one, says about the next token. False: it failed. */
+static bool ask_constraint(struct tri_sequence *s, struct tri__engine_pick *pick)
+{
+    const struct tri_constraint *c = s->how.constraint;
+    if (!c)
+        return true;
+    pick->allowed = c->allowed(c->arg, &pick->allowed_words, &s->error);
+    if (!pick->allowed) {
+        tri_fail(&s->error, TRI_LIMIT, "the grammar allows nothing more");
+        return false;
+    }
+    if (pick->n_banned && !may_go_on(s, pick->allowed, pick->allowed_words))
+        pick->n_banned = 0;
+    return true;
+}
+
 /* The next token of a sequence from its logits, told in `event`. */
 static void choose(struct tri_sequence *s, const float *logits, struct tri_step_event *event)
 {
     struct tri_engine *e = s->engine;
     int64_t made = s->n_tokens - s->first_output;
-    const struct tri__engine_pick pick = {
+    struct tri__engine_pick pick = {
         .logits = logits,
         .how = &s->how.sampling,
         .marks = s->marks,
@@ -150,7 +180,8 @@ static void choose(struct tri_sequence *s, const float *logits, struct tri_step_
     };
     int32_t id = -1;
     s->error = (struct tri_error){ 0 };
-    if (tri__engine_sample(&e->sampler, &pick, &id, &s->error) != TRI_OK) {
+    if (!ask_constraint(s, &pick) ||
+        tri__engine_sample(&e->sampler, &pick, &id, &s->error) != TRI_OK) {
         end_with_error(s, event);
         return;
     }
@@ -163,6 +194,11 @@ static void choose(struct tri_sequence *s, const float *logits, struct tri_step_
     s->marks[id] += 2;
     event->token = id;
     event->end = end_of(s, id);
+    if (s->how.constraint) {
+        s->how.constraint->take(s->how.constraint->arg, id);
+        if (event->end == TRI_END_NONE && s->how.constraint->done(s->how.constraint->arg))
+            event->end = TRI_END_STOP;
+    }
     s->active = event->end == TRI_END_NONE;
 }
 

@@ -15,6 +15,8 @@ void tri__job_free(struct tri_job *job)
 {
     if (!job)
         return;
+    if (job->submitted && job->request.drop_constraint)
+        job->request.drop_constraint(job->request.how.constraint->arg);
     tri_free(job->tokens);
     tri_free(job->bias);
     tri_free(job->ring);
@@ -90,7 +92,7 @@ enum tri_status tri_job_submit(struct tri_job **out, struct tri_sched *sched,
                           (long long)s->stats.waiting);
         if (st == TRI_OK) {
             job->number = s->stats.submitted++;
-            job->armed = true;
+            job->armed = job->submitted = true;
             enqueue(s, job);
             pthread_cond_signal(&s->changed);
         } else {

@@ -63,6 +63,9 @@ struct tri_job_request {
      * (rounded down to the chunk grid). */
     int64_t borders[TRI_SCHED_MAX_BORDERS];
     size_t n_borders;
+    /* Called when the job is freed, after its last use of how.constraint; NULL: nobody is told. A
+     * submit that fails does not call it. Any thread, maybe with the scheduler's lock held. */
+    void (*drop_constraint)(void *arg);
     /* News after a read that found none; never after the end event has been read or the job has
      * been released. From the scheduler's thread with its lock held: post it, do nothing else. */
     void (*wake)(void *arg);

@@ -33,7 +33,7 @@ struct tri_job {
     size_t next_border;
     struct tri_job_facts facts;
     struct tri__sched_slot *slot;
-    bool cancelled, ended, released, armed, paused;
+    bool submitted, cancelled, ended, released, armed, paused;
     struct tri_error error;
 };
 
