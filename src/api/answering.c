@@ -65,6 +65,7 @@ void tri__exchange_free(struct tri__exchange *x)
         x->next->prev = x->prev;
     tri_free(x->choice);
     tri_prompt_close(x->prompt);
+    tri_grammar_drop(x->grammar);
     tri_ids_fini(&x->ids);
     tri__params_fini(&x->p);
     tri_buf_fini(&x->out);
@@ -506,7 +507,16 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
     r.how.sampling.seed += (uint64_t)c->index * 0x9e3779b97f4a7c15u;
     if (x->prompt && c->index == 0)
         tri__exchange_borders(x, &r);
-    return tri_job_submit(&c->job, x->api->options.sched, &r, err) == TRI_OK;
+    if (x->grammar) {
+        r.how.constraint = tri__constraint_open(x->grammar, err);
+        r.drop_constraint = tri__constraint_drop;
+        if (!r.how.constraint)
+            return false;
+    }
+    bool ok = tri_job_submit(&c->job, x->api->options.sched, &r, err) == TRI_OK;
+    if (!ok && x->grammar)
+        tri__constraint_drop(r.how.constraint->arg);
+    return ok;
 }
 
 void tri__exchange_start(struct tri__exchange *x)

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdatomic.h>
 #include "base/buf.h"
+#include "grammar/grammar.h"
 #include "metrics/metrics.h"
 
 /* Before reasoning in a response item's encrypted_content. It is no secret: the text follows. */
@@ -50,7 +51,10 @@ struct tri__params {
     struct tri_logit_bias *bias; /* freed with the params */
     int64_t n_bias;
     struct tri_chat_settings chat;
-    bool tools;
+    bool tools, one_call;
+    const char *only_tool; /* of tool_choice; points into the parsed body */
+    int32_t end_ids[4];    /* ids that end a message, also with ignore_eos */
+    size_t n_end_ids;
     uint64_t salt;
     char model[TRI_API_MAX_MODEL_NAME_BYTES];
 };
@@ -135,7 +139,8 @@ struct tri__exchange {
     struct tri__params p;
     struct tri_prompt *prompt;
     struct tri_ids ids;
-    struct tri_buf out; /* what is being written */
+    struct tri_grammar *grammar; /* what was promised, or NULL */
+    struct tri_buf out;          /* what is being written */
     struct tri__choice *choice;
     int64_t n_choices, left; /* left: not done yet */
     char id[40];
@@ -247,6 +252,16 @@ enum tri_status tri__turns_encode(struct tri__turns *turns, const struct tri__ex
 /* Remembers a finished reply if its ids are not those of its text. */
 void tri__turns_keep(struct tri__turns *turns, const struct tri__choice *c);
 
+/* --- structured output ------------------------------------------------------------------------ */
+
+/* From x->body to x->grammar, if the answer's form is bounded. After rendering; any thread. */
+bool tri__structured_prepare(struct tri__exchange *x, enum tri__dialect dialect,
+                             struct tri__fault *fault);
+/* A grammar at its start, for one job; dropped by the job (arg of the constraint). */
+const struct tri_constraint *tri__constraint_open(struct tri_grammar *grammar,
+                                                  struct tri_error *err);
+void tri__constraint_drop(void *arg);
+
 /* --- keys, metrics --------------------------------------------------------------------------- */
 
 struct tri__keys;
@@ -277,6 +292,8 @@ struct tri_api {
     struct tri__keys *keys;
     struct tri__preparer *preparer;
     struct tri__turns *turns;
+    struct tri_grammar_vocab *vocab;
+    struct tri_grammar_cache *grammars;
     struct tri__gauges *gauges;
     struct tri__exchange *first;
     int64_t created;

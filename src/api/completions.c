@@ -253,7 +253,9 @@ static bool check_fields(const struct tri__params *p, struct tri__fault *fault)
 static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
     return tri__params_read(&x->p, x->api, TRI__COMPLETIONS, x->body, fault) &&
-           check_fields(&x->p, fault) && read_prompt(x, json_object_get(x->body, "prompt"), fault);
+           check_fields(&x->p, fault) &&
+           read_prompt(x, json_object_get(x->body, "prompt"), fault) &&
+           tri__structured_prepare(x, TRI__COMPLETIONS, fault);
 }
 
 const struct tri__endpoint tri__completions = { "cmpl-", &format, prepare, false };

@@ -291,6 +291,20 @@ bool tri__conv_tools(struct tri_buf *out, const json_t *tools, const char *schem
     return true;
 }
 
+void tri__conv_format(struct tri_buf *out, const json_t *format)
+{
+    const json_t *schema = json_object_get(format, "schema");
+    const char *type = tri__conv_type(format);
+    if (!strcmp(type, "json_object"))
+        tri_buf_puts(out, ",\"response_format\":{\"type\":\"json_object\"}");
+    if (strcmp(type, "json_schema") != 0 || !json_is_object(schema))
+        return;
+    tri_buf_puts(out,
+                 ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":");
+    tri__put_json(out, schema);
+    tri_buf_puts(out, "}}");
+}
+
 bool tri__conv_closed(struct tri_buf *out, struct tri__fault *fault)
 {
     return tri_buf_puts(out, "}") == TRI_OK ||
@@ -301,6 +315,7 @@ bool tri__messages_to_chat(struct tri_buf *out, const json_t *body, struct tri__
 {
     const json_t *system = json_object_get(body, "system");
     const json_t *messages = json_object_get(body, "messages");
+    const json_t *format = json_object_get(json_object_get(body, "output_config"), "format");
     bool any = false;
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return tri__fault_bad(fault, "messages", "messages must be a list that is not empty");
@@ -319,6 +334,7 @@ bool tri__messages_to_chat(struct tri_buf *out, const json_t *body, struct tri__
             return false;
     }
     tri_buf_puts(out, "]");
+    tri__conv_format(out, format ? format : json_object_get(body, "output_format"));
     return tri__conv_tools(out, json_object_get(body, "tools"), "input_schema", fault) &&
            tri__conv_closed(out, fault);
 }

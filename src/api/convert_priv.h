@@ -16,6 +16,8 @@ void tri__conv_comma(struct tri_buf *out, bool *any);
  * are left out. */
 bool tri__conv_tools(struct tri_buf *out, const json_t *tools, const char *schema,
                      struct tri__fault *fault);
+/* Responses' and Anthropic's form of response_format as the chat's. */
+void tri__conv_format(struct tri_buf *out, const json_t *format);
 /* Ends the object; false when it became too large. */
 bool tri__conv_closed(struct tri_buf *out, struct tri__fault *fault);
 

@@ -233,8 +233,6 @@ bool tri__responses_to_chat(struct tri_buf *out, const json_t *body, struct tri_
     if (previous && !json_is_null(previous))
         return tri__fault_bad(fault, "previous_response_id",
                               "responses are not stored here: send the whole input");
-    if (format && strcmp(tri__conv_type(format), "text") != 0)
-        return tri__fault_bad(fault, "text.format", "only text can be promised by this server yet");
     tri_buf_puts(out, "{\"messages\":[");
     if (json_is_string(instructions)) {
         tri__conv_comma(out, &any);
@@ -245,6 +243,7 @@ bool tri__responses_to_chat(struct tri_buf *out, const json_t *body, struct tri_
     if (!put_input(out, json_object_get(body, "input"), any, fault))
         return false;
     tri_buf_puts(out, "]");
+    tri__conv_format(out, format);
     return tri__conv_tools(out, json_object_get(body, "tools"), "parameters", fault) &&
            tri__conv_closed(out, fault);
 }

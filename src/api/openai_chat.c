@@ -248,7 +248,8 @@ static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
     return tri__params_read(&x->p, x->api, TRI__CHAT, x->body, fault) &&
            check_parts(x->body, fault) &&
-           tri__exchange_render(x, x->text.data, x->text.len_bytes, fault);
+           tri__exchange_render(x, x->text.data, x->text.len_bytes, fault) &&
+           tri__structured_prepare(x, TRI__CHAT, fault);
 }
 
 const struct tri__endpoint tri__chat = { "chatcmpl-", &format, prepare, false };

@@ -71,31 +71,13 @@ static bool read_bool(const json_t *body, const char *name, bool *out, struct tr
 
 /* --- what is refused, and what is known ------------------------------------------------------ */
 
-static const char *const refused[] = { "kv_transfer_params",
-                                       "lora",
-                                       "lora_request",
-                                       "audio",
-                                       "prediction",
-                                       "web_search_options",
-                                       "functions",
-                                       "function_call",
-                                       "grammar",
-                                       "guided_json",
-                                       "guided_regex",
-                                       "guided_choice",
-                                       "guided_grammar",
-                                       "structured_outputs",
-                                       "prompt_embeds",
-                                       "images",
-                                       "image_prompts",
-                                       "prompt_logprobs",
-                                       "suffix",
-                                       "use_beam_search",
-                                       "mcp_servers",
-                                       "container",
-                                       "background",
-                                       "conversation",
-                                       "prompt_template" };
+static const char *const refused[] = {
+    "kv_transfer_params", "lora",        "lora_request",  "audio",           "prediction",
+    "web_search_options", "functions",   "function_call", "grammar",         "guided_grammar",
+    "prompt_embeds",      "images",      "image_prompts", "prompt_logprobs", "suffix",
+    "use_beam_search",    "mcp_servers", "container",     "background",      "conversation",
+    "prompt_template"
+};
 
 static const char *const known[] = { "messages",
                                      "model",
@@ -143,6 +125,11 @@ static const char *const known[] = { "messages",
                                      "return_progress",
                                      "timings_per_token",
                                      "prompt",
+                                     "guided_json",
+                                     "guided_regex",
+                                     "guided_choice",
+                                     "structured_outputs",
+                                     "output_format",
                                      "system",
                                      "input",
                                      "instructions",
@@ -290,6 +277,8 @@ static bool read_stop_ids(struct tri__params *p, const struct tri_api *api, cons
                           struct tri__fault *fault)
 {
     const json_t *v;
+    for (size_t i = 0; i < api->options.n_stop_ids; i++)
+        p->end_ids[p->n_end_ids++] = (int32_t)api->options.stop_ids[i];
     if (!p->ignore_eos)
         for (size_t i = 0; i < api->options.n_stop_ids; i++)
             p->stop_ids[p->n_stop_ids++] = (int32_t)api->options.stop_ids[i];
@@ -428,6 +417,24 @@ static bool read_thinking(struct tri__params *p, const struct tri_api *api,
 
 /* --- tools ----------------------------------------------------------------------------------- */
 
+/* The name in a tool_choice that is an object, and Anthropic's switch beside it. */
+static bool read_named_choice(struct tri__params *p, const json_t *v, const char **text,
+                              struct tri__fault *fault)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const json_t *function = json_object_get(v, "function");
+    bool one = false;
+    if (!read_bool(v, "disable_parallel_tool_use", &one, fault))
+        return false;
+    p->one_call |= one;
+    *text = type;
+    if (!type || (strcmp(type, "function") && strcmp(type, "tool")))
+        return true;
+    p->only_tool = json_string_value(json_object_get(function ? function : v, "name"));
+    *text = "required";
+    return p->only_tool || tri__fault_bad(fault, "tool_choice", "tool_choice has no name");
+}
+
 static bool read_tool_choice(struct tri__params *p, const json_t *body, struct tri__fault *fault)
 {
     const json_t *v, *tools = json_object_get(body, "tools");
@@ -435,18 +442,12 @@ static bool read_tool_choice(struct tri__params *p, const json_t *body, struct t
     p->tools = json_array_size(tools) > 0;
     if (!read_bool(body, "parallel_tool_calls", &parallel, fault))
         return false;
-    if (!parallel && p->tools)
-        return tri__fault_bad(fault, "parallel_tool_calls",
-                              "parallel_tool_calls false cannot be enforced by this server yet");
+    p->one_call = !parallel;
     if (!is_given(body, "tool_choice", &v))
         return true;
     const char *text = json_string_value(v);
-    if (!text && json_is_object(v)) {
-        text = json_string_value(json_object_get(v, "type"));
-        if (text && (!strcmp(text, "function") || !strcmp(text, "tool")))
-            return tri__fault_bad(fault, "tool_choice",
-                                  "a named tool_choice cannot be enforced by this server yet");
-    }
+    if (json_is_object(v) && !read_named_choice(p, v, &text, fault))
+        return false;
     if (text && !strcmp(text, "auto"))
         p->chat.tool_choice = TRI_TOOLS_AUTO;
     else if (text && !strcmp(text, "none"))
@@ -454,21 +455,10 @@ static bool read_tool_choice(struct tri__params *p, const json_t *body, struct t
     else if (text && (!strcmp(text, "required") || !strcmp(text, "any")))
         p->chat.tool_choice = TRI_TOOLS_REQUIRED;
     else
-        return tri__fault_bad(fault, "tool_choice", "tool_choice must be none, auto or required");
+        return tri__fault_bad(fault, "tool_choice",
+                              "tool_choice must be none, auto, required or a tool's name");
     if (p->chat.tool_choice == TRI_TOOLS_REQUIRED && !p->tools)
         return tri__fault_bad(fault, "tool_choice", "tool_choice required needs tools");
-    return true;
-}
-
-/* What the model is only asked for must not look like a promise. */
-static bool check_format(const json_t *body, struct tri__fault *fault)
-{
-    const json_t *f = json_object_get(body, "response_format");
-    const json_t *strict = json_object_get(json_object_get(f, "json_schema"), "strict");
-    if (json_is_true(strict))
-        return tri__fault_bad(fault, "response_format.json_schema.strict",
-                              "a schema is shown to the model but cannot be enforced yet: strict "
-                              "must be false");
     return true;
 }
 
@@ -567,7 +557,7 @@ bool tri__params_read(struct tri__params *p, const struct tri_api *api, enum tri
            read_bool(body, "timings_per_token", &p->timings_per_token, fault) &&
            read_int(body, "priority", INTS(-1000000, 1000000), &p->priority, fault) &&
            read_thinking(p, api, dialect, body, fault) && read_tool_choice(p, body, fault) &&
-           check_format(body, fault) && read_salt(p, body, fault);
+           read_salt(p, body, fault);
 }
 
 void tri__params_fini(struct tri__params *p)

@@ -358,6 +358,10 @@ enum tri_status tri_api_open(struct tri_api **out, const struct tri_api_options 
     enum tri_status st = api->turns ? tri__gauges_open(&api->gauges, api, err)
                                     : tri_fail(err, TRI_NOMEM, "no memory for the api");
     if (st == TRI_OK)
+        st = tri_grammar_vocab_open(&api->vocab, options->tok, err);
+    if (st == TRI_OK)
+        st = tri_grammar_cache_open(&api->grammars, err);
+    if (st == TRI_OK)
         st = tri__preparer_open(&api->preparer, api, err);
     if (st == TRI_OK && options->key_file)
         st = tri__keys_load(&api->keys, options->key_file, err);
@@ -396,6 +400,8 @@ void tri_api_close(struct tri_api *api)
     }
     tri__keys_free(api->keys);
     tri__turns_close(api->turns);
+    tri_grammar_cache_close(api->grammars);
+    tri_grammar_vocab_close(api->vocab);
     tri__gauges_close(api->gauges);
     tri_free(api);
 }

@@ -31,7 +31,8 @@ bool tri__exchange_turn(struct tri__exchange *x, enum tri__dialect dialect,
     tri_buf_init(&chat, TRI_CHAT_MAX_BYTES);
     bool ok = tri__params_read(&x->p, x->api, dialect, x->body, fault) &&
               turn(&chat, x->body, fault) &&
-              tri__exchange_render(x, chat.data, chat.len_bytes, fault);
+              tri__exchange_render(x, chat.data, chat.len_bytes, fault) &&
+              tri__structured_prepare(x, dialect, fault);
     tri_buf_fini(&chat);
     return ok;
 }

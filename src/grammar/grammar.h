@@ -74,7 +74,9 @@ struct tri_grammar_request {
     const json_t *schema;
     const char *schema_name; /* how errors name it: "response_format.json_schema.schema" */
     enum tri_grammar_calls calls;
-    const json_t *tools;   /* OpenAI's declarations: [{"function": {"name", "parameters"}}] */
+    /* Declarations of OpenAI's or Anthropic's form: {"function": {"name", "parameters"}}, or these
+     * members without "function" around them; "input_schema" is another word for parameters. */
+    const json_t *tools;
     const char *only_tool; /* a name: no other may be called */
     bool one_call;         /* at most one */
     const int32_t *end_ids;

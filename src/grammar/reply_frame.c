@@ -82,6 +82,8 @@ static uint32_t put_tool_arguments(struct tri__build *b, const json_t *function,
     bool strict = json_is_true(json_object_get(function, "strict"));
     b->err = &why;
     b->root = json_object_get(function, "parameters");
+    if (!b->root)
+        b->root = json_object_get(function, "input_schema"); /* Anthropic's word */
     uint32_t start = tri__put_arguments(b, b->root, next);
     b->err = err;
     if (b->failed == TRI_UNSUPPORTED && !strict) {
