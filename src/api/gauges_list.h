@@ -5,6 +5,8 @@
 #ifndef TRI_API_GAUGES_LIST_H
 #define TRI_API_GAUGES_LIST_H
 
+#include "sched/sched.h"
+
 static const double ttft_s[] = { .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,   .75,  1,
                                  2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560, 5120, 10240 };
 static const double itl_s[] = { .01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
