@@ -235,10 +235,11 @@ static bool take_token(struct tri__choice *c, int32_t id, struct tri_error *err)
     c->completion_tokens++;
     if (tri_ids_add(&c->sampled, id) != TRI_OK)
         return tri_fail(err, TRI_NOMEM, "no memory") == TRI_OK;
-    if (c->parser) {
+    if (c->parser && !tri_parser_ended(c->parser)) {
         c->reasoning_tokens += tri_parser_channel(c->parser) == TRI_CHANNEL_THINK;
         return tri_parser_push(c->parser, id, err) == TRI_OK;
     }
+    /* Plain text; also what comes after a chat's end with ignore_eos, so that each token shows. */
     tri_buf_clear(&c->piece);
     if (tri_detok_push(&c->detok, id, &c->piece, err) != TRI_OK)
         return false;
@@ -299,12 +300,11 @@ static void finish_text(struct tri__choice *c, enum tri_job_end end)
     if (c->parser) {
         if (tri_parser_finish(c->parser, cut, &c->turn, NULL) == TRI_OK && c->found < 0)
             c->finish = tri_finish_name(c->turn.finish);
-    } else {
-        tri_buf_clear(&c->piece);
-        tri_detok_finish(&c->detok, &c->piece);
-        if (c->piece.len_bytes && c->found < 0)
-            c->found = tri_stop_feed(c->stop, c->piece.data, c->piece.len_bytes, emit_content, c);
     }
+    tri_buf_clear(&c->piece);
+    tri_detok_finish(&c->detok, &c->piece);
+    if (c->piece.len_bytes && c->found < 0)
+        c->found = tri_stop_feed(c->stop, c->piece.data, c->piece.len_bytes, emit_content, c);
     if (c->found < 0)
         tri_stop_flush(c->stop, emit_content, c);
 }
@@ -460,10 +460,9 @@ static bool open_choice(struct tri__exchange *x, struct tri__choice *c, struct t
         c->call_salt = (uint64_t)x->created;
     if (tri_stop_open(&c->stop, x->p.stop, (int64_t)x->p.n_stop, err) != TRI_OK)
         return false;
-    if (!x->prompt) {
-        tri_detok_init(&c->detok, x->api->options.tok, true);
+    tri_detok_init(&c->detok, x->api->options.tok, true);
+    if (!x->prompt)
         return true;
-    }
     struct tri_parser_options o = { .start = tri_prompt_start(x->prompt),
                                     .event = on_parsed,
                                     .arg = c };

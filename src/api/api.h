@@ -25,7 +25,7 @@
  */
 #define TRI_API_LIMIT_TABLE(X)                                                                     \
     X(json_depth, 128, 1, 128, "levels of JSON")                                                   \
-    X(json_values, 4 << 20, 16, 1 << 28, "JSON values")                                            \
+    X(json_values, 4 << 20, 1, 1 << 28, "JSON values")                                             \
     X(messages, TRI_CHAT_MAX_MESSAGES, 1, TRI_CHAT_MAX_MESSAGES, "messages")                       \
     X(tools, TRI_CHAT_MAX_TOOLS, 0, TRI_CHAT_MAX_TOOLS, "tools")                                   \
     X(tools_bytes, 8 << 20, 0, TRI_CHAT_MAX_BYTES, "bytes of tools")                               \

@@ -16,6 +16,8 @@
 
 enum { READ_HIGH_BYTES = 256 << 10, EARLY_ADMIT_BYTES = 64 << 10 };
 static const double linger_s = 2, body_grace_s = 10;
+/* While draining: a request that is on its way on a kept connection is still answered (503). */
+static const double drain_idle_s = 0.5;
 
 static void process(struct tri_http_request *c);
 
@@ -376,7 +378,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     switch (c->phase) {
     case TRI__HTTP_HEAD:
-        if (c->head_begin_s == 0 && now - c->idle_since_s > l->idle_s)
+        if (c->head_begin_s == 0 &&
+            now - c->idle_since_s > (c->http->draining ? drain_idle_s : l->idle_s))
             tri__http_conn_free(c);
         else if (c->head_begin_s > 0 && now - c->head_begin_s > l->head_s)
             fault_here(c, 408, "the request head came too slowly");

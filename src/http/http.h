@@ -133,7 +133,8 @@ int64_t tri_http_connections(const struct tri_http *http);
 /* Runs the loop until tri_http_stop, or until a drain is complete. */
 TRI_MUST_CHECK enum tri_status tri_http_run(struct tri_http *http, struct tri_error *err);
 void tri_http_stop(struct tri_http *http);
-/* Accepts nobody any more, closes idle connections, and lets the loop end with the last request. */
+/* Closes the listening socket, idle connections half a second later, and lets the loop end with the
+ * last request. */
 void tri_http_drain(struct tri_http *http);
 
 /* Runs fn(arg) on the loop's thread, soon. From any thread. TRI_NOMEM when it cannot. */

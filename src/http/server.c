@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { BACKLOG = 512 };
+
 double tri__http_now_s(void)
 {
     struct timespec t;
@@ -132,7 +134,7 @@ static enum tri_status listen_on(struct tri_http *http, struct tri_error *err)
     if (rc != 0)
         return tri_fail(err, TRI_ARG, "address %s: %s", address, gai_strerror(rc));
     http->listener = evconnlistener_new_bind(http->base, tri__http_accept, http,
-                                             LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE, 512,
+                                             LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE, BACKLOG,
                                              list->ai_addr, (int)list->ai_addrlen);
     int failed = errno;
     freeaddrinfo(list);
@@ -238,14 +240,30 @@ void tri_http_stop(struct tri_http *http)
     event_base_loopbreak(http->base);
 }
 
+/*
+ * Whoever the kernel has accepted already is taken too (and told 503 by the owner); then the socket
+ * is closed, so that newcomers are refused at once and turn to another server.
+ */
+static void stop_listening(struct tri_http *http)
+{
+    int fd = evconnlistener_get_fd(http->listener);
+    for (int i = 0; i < BACKLOG; i++) {
+        struct sockaddr_storage peer;
+        socklen_t bytes = sizeof peer;
+        int got = accept4(fd, (struct sockaddr *)&peer, &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (got < 0)
+            break;
+        tri__http_accept(http->listener, got, (struct sockaddr *)&peer, (int)bytes, http);
+    }
+    evconnlistener_free(http->listener);
+    http->listener = NULL;
+}
+
 void tri_http_drain(struct tri_http *http)
 {
+    if (http->draining)
+        return;
     http->draining = true;
-    evconnlistener_disable(http->listener);
-    for (struct tri_http_request *c = http->first, *next; c; c = next) {
-        next = c->next;
-        if (c->phase == TRI__HTTP_HEAD && c->head_begin_s == 0)
-            tri__http_conn_free(c);
-    }
+    stop_listening(http);
     tri__http_conn_check_drain(http);
 }
