@@ -47,8 +47,9 @@ clients: all  ## the real openai and anthropic clients against the server (pip i
 bench: all  ## benchmarks (never part of the tests)
 	@ls bench/*.sh >/dev/null 2>&1 && for b in bench/*.sh; do $$b; done || echo "no benchmarks yet"
 
-install: all  ## install to PREFIX (default /usr/local)
-	@cmake --install build/release --prefix $(or $(PREFIX),/usr/local)
+install: all  ## install to PREFIX (default /usr/local); DESTDIR for packages
+	@cmake --build build/release -j $(JOBS) --target man
+	@DESTDIR=$(DESTDIR) cmake --install build/release --prefix $(or $(PREFIX),/usr/local)
 
 clean:  ## remove build/
 	@rm -rf build
