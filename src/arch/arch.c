@@ -75,6 +75,8 @@ enum tri_status tri__arch_item(struct tri_arch *arch, struct tri__arch_add add,
         .quantised = add.quantised,
         .scale = add.scale,
         .unloaded = add.unloaded,
+        .held = (uint8_t)add.held,
+        .cols = add.cols,
         .layer = (int16_t)add.layer,
         .bits64 = (uint16_t)(add.bits64 ? add.bits64 : tri_number_bits64(add.number)),
         .units = add.units ? add.units : 1,
@@ -202,6 +204,23 @@ out:
     tri_arch_close(arch);
     json_decref(root);
     return status;
+}
+
+enum tri_status tri_arch_of_spec(struct tri_arch **out, const struct tri_spec *spec,
+                                 const char *name, struct tri_error *err)
+{
+    struct tri_arch *arch = tri_calloc(1, sizeof *arch);
+    if (!arch)
+        return tri_fail(err, TRI_NOMEM, "%s: no memory", name);
+    snprintf(arch->name, sizeof arch->name, "%.*s", (int)sizeof arch->name - 1, name);
+    enum tri_status status = tri__arch_kimi_of(arch, spec, err);
+    if (status) {
+        tri_arch_close(arch);
+        return status;
+    }
+    sum_items(arch);
+    *out = arch;
+    return TRI_OK;
 }
 
 enum tri_status tri_arch_open(struct tri_arch **out, const char *name, bool lenient,

@@ -82,6 +82,13 @@ uint32_t tri_number_bits64(enum tri_number number);
 TRI_MUST_CHECK enum tri_status tri_number_parse(enum tri_number *out, const char *name,
                                                 struct tri_error *err);
 
+/*
+ * How Trireme's engine keeps an item in RAM, whatever the checkpoint stores (model_jobs.c): in the
+ * trunk's format; as stored, too small or too sensitive to quantise; as f32; or as half as many
+ * f32, because two vectors are multiplied into one.
+ */
+enum tri_held { TRI_HELD_MATRIX, TRI_HELD_STORED, TRI_HELD_VECTOR, TRI_HELD_FOLDED };
+
 /* A matrix, or several of one kind: `units` heads, experts or rows, of which a token uses `used`.
  */
 struct tri_arch_item {
@@ -91,6 +98,8 @@ struct tri_arch_item {
     bool quantised; /* follows a precision asked for; norms, routers and ends do not */
     bool scale;     /* block scales of the item before it: gone when that is re-encoded */
     bool unloaded;  /* in the checkpoint, held by no rank: the zero tail of A_log */
+    uint8_t held;   /* enum tri_held */
+    uint32_t cols;  /* values in a row, which groups of scales divide; 0 unknown */
     int16_t layer;  /* -1: embedding, head, final norm, vision */
     uint16_t bits64;
     uint32_t units, used;
@@ -119,6 +128,7 @@ struct tri_arch {
     int32_t experts, topk, expert_width, moe_inter; /* 0 experts: a dense model */
     int32_t bank_vectors;                           /* AttnRes: hidden vectors kept in flight */
     bool has_vision;
+    bool tied; /* the head is the embedding table again */
     struct tri_arch_class classes[TRI_ARCH_MAX_CLASSES];
     int32_t class_count;
     uint8_t class_of[TRI_ARCH_MAX_LAYERS];
@@ -142,6 +152,10 @@ TRI_MUST_CHECK enum tri_status tri_arch_open(struct tri_arch **out, const char *
 TRI_MUST_CHECK enum tri_status tri_arch_parse(struct tri_arch **out, const char *source,
                                               const char *json, size_t bytes, bool lenient,
                                               const struct tri_notes *notes, struct tri_error *err);
+/* The same from a spec that is open already (kimi_k3, kimi_linear). */
+struct tri_spec;
+TRI_MUST_CHECK enum tri_status tri_arch_of_spec(struct tri_arch **out, const struct tri_spec *spec,
+                                                const char *name, struct tri_error *err);
 void tri_arch_close(struct tri_arch *arch);
 
 /* The i-th preset's name, NULL past the end. */

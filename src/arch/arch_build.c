@@ -17,6 +17,8 @@ enum tri_status tri__arch_linear(struct tri__arch_builder *b, struct tri__arch_l
                   : expert            ? b->store.expert_bits64
                                       : b->store.dense_bits64,
         .quantised = l.stored_quantised || l.may_quantise,
+        .held = l.kept ? TRI_HELD_STORED : TRI_HELD_MATRIX,
+        .cols = (uint32_t)(l.cols ? l.cols : l.in),
         .layer = b->layer,
         .units = l.units,
         .used = l.used ? l.used : l.units,
@@ -41,15 +43,17 @@ void tri__arch_vector(struct tri__arch_builder *b, enum tri_arch_line line, enum
                       uint32_t units, int64_t values)
 {
     if (!b->status)
-        b->status = tri__arch_item(b->arch,
-                                   (struct tri__arch_add){ .line = line,
-                                                           .cut = cut,
-                                                           .number = b->vector_number,
-                                                           .layer = b->layer,
-                                                           .units = units,
-                                                           .used = units,
-                                                           .params = (uint64_t)values },
-                                   b->err);
+        b->status = tri__arch_item(
+            b->arch,
+            (struct tri__arch_add){ .line = line,
+                                    .cut = cut,
+                                    .number = b->vector_number,
+                                    .held = b->vector_held ? b->vector_held : TRI_HELD_VECTOR,
+                                    .layer = b->layer,
+                                    .units = units,
+                                    .used = units,
+                                    .params = (uint64_t)values },
+            b->err);
 }
 
 /* gate, up (inner x hidden) and down (hidden x inner); `copies` experts of which `used` are read.
@@ -80,13 +84,16 @@ void tri__arch_ends(struct tri__arch_builder *b, bool tied)
 {
     struct tri_arch *a = b->arch;
     b->layer = -1;
+    a->tied = tied;
     struct tri__arch_linear l = { .line = TRI_LINE_EMBED,
+                                  .kept = true,
                                   .cut = TRI_CUT_VOCAB,
                                   .units = (uint32_t)a->vocab,
                                   .out = a->vocab,
                                   .in = a->hidden };
     tri__arch_linear(b, l);
     l.line = TRI_LINE_HEAD;
+    l.kept = false;
     if (!tied)
         tri__arch_linear(b, l);
     tri__arch_vector(b, TRI_LINE_NORMS, TRI_CUT_NEVER, 1, a->hidden);

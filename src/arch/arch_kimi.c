@@ -22,6 +22,7 @@ static void add_kda(struct tri__arch_builder *b, const struct tri_spec *s)
                                   .in = hidden,
                                   .may_quantise = true };
     tri__arch_linear(b, l);
+    l.kept = true;
     l.copies = s->kda_full_gate ? 1 : 2; /* f_b (g_b) */
     l.in = dim;
     tri__arch_linear(b, l);
@@ -63,8 +64,12 @@ static void add_mla(struct tri__arch_builder *b, const struct tri_spec *s)
     heads.out = q;
     heads.in = s->q_rank ? s->q_rank : hidden;
     tri__arch_linear(b, heads);
-    heads.out = s->heads * (s->nope + s->v_dim);
-    heads.in = s->kv_rank;
+    heads.in = s->kv_rank; /* kv_b: keys, which Trireme holds transposed, and values */
+    heads.out = s->heads * s->nope;
+    heads.cols = s->nope;
+    tri__arch_linear(b, heads);
+    heads.cols = 0;
+    heads.out = s->heads * s->v_dim;
     tri__arch_linear(b, heads);
     heads.out = s->heads * s->v_dim;
     heads.in = hidden;
@@ -83,7 +88,9 @@ static void add_ffn(struct tri__arch_builder *b, const struct tri_spec *s, bool 
                   (uint32_t)s->topk);
     if (s->shared_experts)
         tri__arch_mlp(b, TRI_LINE_SHARED, s->hidden, s->moe_inter * s->shared_experts, 1, 1);
+    b->vector_held = TRI_HELD_STORED;
     tri__arch_vector(b, TRI_LINE_ROUTER, TRI_CUT_NEVER, 1, s->experts * s->hidden);
+    b->vector_held = TRI_HELD_VECTOR;
     b->vector_number = TRI_NUM_F32;
     tri__arch_vector(b, TRI_LINE_ROUTER, TRI_CUT_NEVER, 1, s->experts);
     b->vector_number = TRI_NUM_BF16;
@@ -99,6 +106,14 @@ static void add_ffn(struct tri__arch_builder *b, const struct tri_spec *s, bool 
         if (s->latent_norm)
             tri__arch_vector(b, TRI_LINE_LATENT, TRI_CUT_NEVER, 1, s->latent);
     }
+}
+
+/* AttnRes: norms and projections, which an engine may fold into one vector a mix. */
+static void add_mixes(struct tri__arch_builder *b, int64_t values)
+{
+    b->vector_held = TRI_HELD_FOLDED;
+    tri__arch_vector(b, TRI_LINE_NORMS, TRI_CUT_NEVER, 1, values);
+    b->vector_held = TRI_HELD_VECTOR;
 }
 
 static void fill(struct tri__arch_builder *b, const struct tri_spec *s)
@@ -127,12 +142,13 @@ static void fill(struct tri__arch_builder *b, const struct tri_spec *s)
             add_mla(b, s);
         a->moe[layer] = s->layer[layer].ffn == TRI_FFN_MOE;
         add_ffn(b, s, a->moe[layer]);
-        tri__arch_vector(b, TRI_LINE_NORMS, TRI_CUT_NEVER, 1,
-                         (s->attn_res_block ? 6 : 2) * s->hidden);
+        tri__arch_vector(b, TRI_LINE_NORMS, TRI_CUT_NEVER, 1, 2 * s->hidden);
+        if (s->attn_res_block)
+            add_mixes(b, 4 * s->hidden);
     }
     tri__arch_ends(b, s->tied_embeddings);
     if (s->attn_res_block)
-        tri__arch_vector(b, TRI_LINE_NORMS, TRI_CUT_NEVER, 1, 2 * s->hidden);
+        add_mixes(b, 2 * s->hidden);
 }
 
 /*
@@ -166,16 +182,10 @@ static void add_rest(struct tri__arch_builder *b, const struct tri_spec *s)
         tri__arch_vector(b, TRI_LINE_VISION, TRI_CUT_NEVER, 1, (int64_t)params);
 }
 
-enum tri_status tri__arch_kimi(struct tri_arch *arch, const char *source, const char *json,
-                               size_t bytes, const struct tri_notes *notes, struct tri_error *err)
+enum tri_status tri__arch_kimi_of(struct tri_arch *arch, const struct tri_spec *s,
+                                  struct tri_error *err)
 {
-    struct tri_spec *s = tri_calloc(1, sizeof *s);
-    if (!s)
-        return tri_fail(err, TRI_NOMEM, "%s: no memory", source);
     struct tri__arch_builder b = { .arch = arch, .vector_number = TRI_NUM_BF16, .err = err };
-    enum tri_status status = tri_spec_parse(s, source, json, bytes, notes, err);
-    if (status)
-        goto out;
     snprintf(arch->family, sizeof arch->family, "%s", s->model_type);
     arch->layers = (int32_t)s->layers;
     arch->hidden = (int32_t)s->hidden;
@@ -192,8 +202,18 @@ enum tri_status tri__arch_kimi(struct tri_arch *arch, const char *source, const 
                                         tri_number_bits64(experts), 0 };
     fill(&b, s);
     add_rest(&b, s);
-    status = b.status;
-out:
+    return b.status;
+}
+
+enum tri_status tri__arch_kimi(struct tri_arch *arch, const char *source, const char *json,
+                               size_t bytes, const struct tri_notes *notes, struct tri_error *err)
+{
+    struct tri_spec *s = tri_calloc(1, sizeof *s);
+    if (!s)
+        return tri_fail(err, TRI_NOMEM, "%s: no memory", source);
+    enum tri_status status = tri_spec_parse(s, source, json, bytes, notes, err);
+    if (!status)
+        status = tri__arch_kimi_of(arch, s, err);
     tri_free(s);
     return status;
 }

@@ -5,6 +5,8 @@
 #include "arch/arch.h"
 #include "base/json.h"
 
+struct tri_spec;
+
 enum { TRI__ARCH_MAX_KEYS = 160 };
 
 /*
@@ -39,7 +41,9 @@ struct tri__arch_add {
     enum tri_cut cut;
     enum tri_number number;
     bool quantised, scale, unloaded;
+    enum tri_held held;
     int layer;
+    uint32_t cols;
     uint32_t bits64;      /* 0: of the number */
     uint32_t units, used; /* 0: one unit, used */
     uint64_t params;
@@ -61,6 +65,8 @@ enum tri_status tri__arch_dense_family(struct tri_arch *arch, struct tri__arch_c
 enum tri_status tri__arch_deepseek(struct tri_arch *arch, struct tri__arch_cfg *cfg);
 enum tri_status tri__arch_kimi(struct tri_arch *arch, const char *source, const char *json,
                                size_t bytes, const struct tri_notes *notes, struct tri_error *err);
+enum tri_status tri__arch_kimi_of(struct tri_arch *arch, const struct tri_spec *spec,
+                                  struct tri_error *err);
 
 /* The text of a preset's config; NULL when there is none of that name. */
 enum tri_status tri__arch_preset_text(char **out, const char *name, struct tri_error *err);

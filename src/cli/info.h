@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include "ledger/ledger.h"
 #include "weights/weights.h"
 
 /* Only so many names of each kind are listed; the counts are always whole. */
@@ -29,8 +30,15 @@ struct tri_info_needs {
     uint64_t experts_bytes, kda_bytes, mla_bytes_per_token;
 };
 
-void tri_info_weigh(struct tri_info_needs *out, const struct tri_checkpoint *ckpt,
-                    const struct tri_spec *spec);
+TRI_MUST_CHECK enum tri_status tri_info_weigh(struct tri_info_needs *out,
+                                              const struct tri_checkpoint *ckpt,
+                                              const struct tri_spec *spec, struct tri_error *err);
+
+/* The ledger's trunk of an open checkpoint; dense_number: enum tri_number, -1 as on disk. */
+TRI_MUST_CHECK enum tri_status tri_trunk_weigh(struct tri_trunk_bytes *out,
+                                               const struct tri_spec *spec,
+                                               const struct tri_checkpoint *ckpt, int dense_number,
+                                               struct tri_error *err);
 
 /* A dry run over MODEL: would it open, and what memory would it take. Returns an exit code. */
 int tri_info_check(const struct tri_info_request *request);

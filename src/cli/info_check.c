@@ -103,7 +103,7 @@ int tri_info_check(const struct tri_info_request *request)
     if (!st)
         st = tri_checkpoint_open(&ckpt, request->folder, &v.spec, 0, &notes, &err);
     if (!st)
-        tri_info_weigh(&v.needs, ckpt, &v.spec);
+        st = tri_info_weigh(&v.needs, ckpt, &v.spec, &err);
     if (!st)
         st = check_tokenizer(&v, request->folder, &err);
     int code = TRI_EXIT_FAILED;

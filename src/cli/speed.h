@@ -32,7 +32,6 @@ struct speed_cost {
     double expert_bytes;       /* one routed expert */
     double state_bytes;        /* KDA state and convolution tails: read once, written once */
     double mla_bytes;          /* of one cached token, all MLA layers */
-    double ledger_trunk_bytes; /* the ledger's own figure for the published formats */
     struct tri_rank_work work; /* operations, from the ledger */
     double experts, topk, moe_layers;
 };

@@ -1,11 +1,9 @@
 /*
- * What a step costs. Operations come from the ledger, which the planner uses too; bytes are weighed
- * as `trireme info --check` does, because the formats of --trunk have scales of groups that the
- * ledger does not know (it should: then this moves there). The ledger's figure is kept beside them.
+ * What a step costs: operations and bytes from the ledger, which the planner uses too, in the
+ * formats this engine holds.
  */
 #include "cli/speed.h"
 
-#include <string.h>
 #include "arch/arch.h"
 #include "cli/info.h"
 #include "layout/layout.h"
@@ -48,6 +46,7 @@ static void ask_ledger(struct speed_cost *out, const struct tri_arch *arch, int6
                                   .layout = &layout,
                                   .experts_number = -1,
                                   .dense_number = dense_number(trunk),
+                                  .trireme = true,
                                   .cache = TRI_CACHE_F32 };
     tri_ledger_work(&ask, 0, &out->work);
     if (layout.pp == 2) {
@@ -55,21 +54,6 @@ static void ask_ledger(struct speed_cost *out, const struct tri_arch *arch, int6
         out->work.head_flops = last.head_flops;
         out->work.head_bytes = last.head_bytes;
     }
-    out->ledger_trunk_bytes = out->work.dense_bytes + out->work.head_bytes;
-}
-
-/* The column of tri_info_needs. */
-static int column_of(enum tri_trunk trunk)
-{
-    static const char *const names[] = { [TRI_TRUNK_F32] = "f32",
-                                         [TRI_TRUNK_BF16] = "bf16",
-                                         [TRI_TRUNK_INT8] = "int8",
-                                         [TRI_TRUNK_INT4] = "int4",
-                                         [TRI_TRUNK_STREAM] = NULL };
-    for (int i = 0; i < TRI_INFO_PRECISIONS && names[trunk]; i++)
-        if (!strcmp(names[trunk], tri_info_precision[i]))
-            return i;
-    return 0; /* as on disk */
 }
 
 /* Bytes of the trunk that every step reads, as this engine holds them, and of the state. */
@@ -78,25 +62,23 @@ static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
 {
     const struct tri_spec *spec = tri_model_spec(o->model);
     struct tri_checkpoint *ckpt = NULL;
-    struct tri_info_needs needs;
-    enum tri_status st =
-        tri_checkpoint_open_spread(&ckpt, o->folder, &o->shard_dirs, spec, 1, NULL, err);
+    struct tri_info_needs needs = { 0 };
+    struct tri_trunk_bytes bytes = { 0 };
+    enum tri_status st = tri_checkpoint_open(&ckpt, o->folder, spec, 1, NULL, err);
+    if (!st)
+        st = tri_info_weigh(&needs, ckpt, spec, err);
+    if (!st)
+        st = tri_trunk_weigh(&bytes, spec, ckpt, dense_number(trunk), err);
+    tri_checkpoint_close(ckpt);
     if (st)
         return st;
-    tri_info_weigh(&needs, ckpt, spec);
-    const struct tri_tensor *table = tri_checkpoint_find(ckpt, "model.embed_tokens.weight");
-    bool wide = trunk == TRI_TRUNK_F32 || (table && table->dtype != TRI_DT_BF16);
-    double table_bytes = (double)(spec->vocab * spec->hidden) * (wide ? 4 : 2);
-    out->trunk_bytes = (double)needs.trunk_bytes[column_of(trunk)];
-    if (!spec->tied_embeddings) /* one row of the table is read, not the table */
-        out->trunk_bytes -= table_bytes;
+    out->trunk_bytes = (double)bytes.read_bytes;
     if (spec->moe_layers)
         out->expert_bytes = (double)needs.experts_bytes / (out->moe_layers * out->experts);
     struct tri_state_bytes state;
     tri_state_cost(spec, tri_model_slice(o->model), tri_model_cache_dtype(o->model), &state);
     out->state_bytes = 2.0 * (double)state.kda_bytes;
     out->mla_bytes = (double)state.mla_bytes_per_token;
-    tri_checkpoint_close(ckpt);
     return TRI_OK;
 }
 

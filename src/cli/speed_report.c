@@ -60,8 +60,6 @@ static void print_cost(const struct speed_report *r)
            speed_step_bytes(c, &one) * 1e-6, c->trunk_bytes * 1e-6, one.distinct,
            one.distinct * c->expert_bytes * 1e-6, (c->state_bytes + c->mla_bytes) * 1e-6,
            speed_step_ops(c, &one) * 1e-6);
-    printf("         (the ledger has trunk %.2f MB: lm_head as published, no scales of groups)\n",
-           c->ledger_trunk_bytes * 1e-6);
 }
 
 static void print_rows(const struct speed_report *report)
@@ -149,12 +147,11 @@ static json_t *row_json(const struct speed_report *report, const struct speed_ro
 static json_t *cost_json(const struct speed_cost *c)
 {
     struct speed_step one = { 1, 1, 0, 1, c->moe_layers * c->topk };
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bytes_per_token",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bytes_per_token",
                      speed_step_bytes(c, &one), "operations_per_token", speed_step_ops(c, &one),
                      "trunk_bytes", c->trunk_bytes, "expert_bytes", c->expert_bytes,
                      "experts_per_token", one.distinct, "state_bytes", c->state_bytes,
-                     "mla_bytes_per_cached_token", c->mla_bytes, "ledger_trunk_bytes",
-                     c->ledger_trunk_bytes);
+                     "mla_bytes_per_cached_token", c->mla_bytes);
 }
 
 void speed_print_json(const struct speed_report *report, const struct speed_args *a,

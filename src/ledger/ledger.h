@@ -24,6 +24,8 @@ struct tri_ledger_ask {
     bool vision, draft; /* hold the vision tower, the checkpoint's MTP layers */
     int experts_number; /* enum tri_number, or -1: as published */
     int dense_number;   /* of the other quantisable linears; -1: as published */
+    bool trireme;       /* as Trireme's engine holds weights: groups of scales, f32 vectors, ... */
+    bool stored_f32;    /* trireme: the checkpoint's matrices are f32, not bf16 */
     enum tri_cache_number cache;
     int draft_tokens; /* columns a speculative step adds to the KDA convolution tails */
 };
@@ -45,6 +47,16 @@ TRI_MUST_CHECK enum tri_status tri_ledger_check(const struct tri_ledger_ask *ask
 
 /* The fullest rank of pipeline stage `stage` (0-based). */
 void tri_ledger_weights(const struct tri_ledger_ask *ask, int stage, struct tri_rank_weights *out);
+
+/*
+ * Everything but the routed experts as Trireme holds it on one rank, in RAM, and what of it a step
+ * reads (without the embedding table, of which a step reads a row). ask->layout must be one rank;
+ * ask->trireme is taken as set. Matrices are padded to cache lines in RAM, which is not counted.
+ */
+struct tri_trunk_bytes {
+    uint64_t held_bytes, read_bytes;
+};
+void tri_ledger_trunk(const struct tri_ledger_ask *ask, struct tri_trunk_bytes *out);
 
 /* ---- state ---------------------------------------------------------------------------------- */
 

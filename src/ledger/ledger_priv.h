@@ -8,6 +8,10 @@ int64_t tri__ledger_ways(const struct tri_ledger_ask *ask, const struct tri_arch
 int tri__ledger_stage_of(const struct tri_layout *l, int layer);
 bool tri__ledger_on_stage(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
                           int stage);
-uint32_t tri__ledger_bits64(const struct tri_ledger_ask *ask, const struct tri_arch_item *item);
+/* Bytes of `params` values of an item as asked, scales and all; 0 when the item is gone. */
+uint64_t tri__ledger_bytes(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
+                           uint64_t params);
+/* The head's bytes when it is the embedding table again: another copy, in the head's format. */
+uint64_t tri__ledger_tied_bytes(const struct tri_ledger_ask *ask, const struct tri_arch_item *item);
 
 #endif

@@ -49,7 +49,7 @@ bool tri__ledger_on_stage(const struct tri_ledger_ask *ask, const struct tri_arc
 }
 
 /* Bits a value takes as asked; 0 when the item is gone (scales of re-encoded parts). */
-uint32_t tri__ledger_bits64(const struct tri_ledger_ask *ask, const struct tri_arch_item *item)
+static uint32_t bits64_of(const struct tri_ledger_ask *ask, const struct tri_arch_item *item)
 {
     int asked = item->line == TRI_LINE_EXPERTS ? ask->experts_number : ask->dense_number;
     if (asked < 0)
@@ -61,14 +61,85 @@ uint32_t tri__ledger_bits64(const struct tri_ledger_ask *ask, const struct tri_a
     return tri_number_bits64((enum tri_number)asked);
 }
 
+/*
+ * Trireme's formats (fmt.h): int8 with a bf16 scale per 64 columns, int4 with one per 32, rows on
+ * their own; a trunk of f32 widens everything.
+ */
+static uint64_t held_bytes(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
+                           uint64_t params)
+{
+    uint64_t stored = ask->stored_f32 ? 4 : 2, cols = item->cols ? item->cols : params;
+    uint64_t rows = cols ? params / cols : 0;
+    if (item->held == TRI_HELD_VECTOR)
+        return params * 4;
+    if (item->held == TRI_HELD_FOLDED)
+        return params * 2;
+    if (ask->dense_number == TRI_NUM_F32)
+        return params * 4;
+    if (item->held == TRI_HELD_STORED || ask->dense_number < 0)
+        return params * stored;
+    switch (ask->dense_number) {
+    case TRI_NUM_INT8:
+        return rows * (cols + (cols + 63) / 64 * 2);
+    case TRI_NUM_INT4:
+        return rows * ((cols + 1) / 2 + (cols + 31) / 32 * 2);
+    default:
+        return (params * tri_number_bits64((enum tri_number)ask->dense_number) + 511) / 512;
+    }
+}
+
+static bool of_trunk(const struct tri_arch_item *item)
+{
+    return item->line != TRI_LINE_EXPERTS && item->line != TRI_LINE_VISION &&
+           item->line != TRI_LINE_DRAFT;
+}
+
+uint64_t tri__ledger_bytes(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
+                           uint64_t params)
+{
+    struct tri_arch_item part = *item;
+    part.params = params;
+    if (ask->trireme && of_trunk(item) && !item->scale)
+        return held_bytes(ask, item, params);
+    return tri_item_bytes(&part, bits64_of(ask, item));
+}
+
+uint64_t tri__ledger_tied_bytes(const struct tri_ledger_ask *ask, const struct tri_arch_item *item)
+{
+    struct tri_arch_item head = *item;
+    if (item->line != TRI_LINE_EMBED || !ask->arch->tied)
+        return 0;
+    head.line = TRI_LINE_HEAD;
+    head.held = TRI_HELD_MATRIX;
+    return tri__ledger_bytes(ask, &head, head.params);
+}
+
+void tri_ledger_trunk(const struct tri_ledger_ask *ask, struct tri_trunk_bytes *out)
+{
+    struct tri_ledger_ask as = *ask;
+    as.trireme = true;
+    *out = (struct tri_trunk_bytes){ 0 };
+    for (int i = 0; i < as.arch->item_count; i++) {
+        const struct tri_arch_item *item = &as.arch->items[i];
+        if (item->unloaded || !of_trunk(item))
+            continue;
+        uint64_t bytes = tri__ledger_bytes(&as, item, item->params);
+        uint64_t head = tri__ledger_tied_bytes(&as, item);
+        out->held_bytes += bytes + head;
+        out->read_bytes += item->line == TRI_LINE_EMBED ? head : bytes;
+    }
+}
+
 struct share {
     uint64_t bytes, padding;
 };
 
 /* The fullest rank's bytes of an item cut `ways` ways; units that do not divide are padded. */
-static struct share share_of(const struct tri_arch_item *item, uint32_t bits64, int64_t ways)
+static struct share share_of(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
+                             int64_t ways)
 {
-    uint64_t all = tri_item_bytes(item, bits64), units = item->units, n = (uint64_t)ways;
+    uint64_t all = tri__ledger_bytes(ask, item, item->params), units = item->units;
+    uint64_t n = (uint64_t)ways;
     if (ways <= 1)
         return (struct share){ all, 0 };
     if (units == 1) /* an item without units, divided by an engine that shards everything */
@@ -76,21 +147,29 @@ static struct share share_of(const struct tri_arch_item *item, uint32_t bits64, 
     if (units % n == 0)
         return (struct share){ (all + n - 1) / n, 0 };
     uint64_t mine = (units + n - 1) / n;
-    struct tri_arch_item part = *item;
-    part.params = item->params / units * mine;
-    uint64_t bytes = tri_item_bytes(&part, bits64);
+    uint64_t bytes = tri__ledger_bytes(ask, item, item->params / units * mine);
     return (struct share){ bytes, bytes - all / n };
 }
 
 /* Slices of every expert (TP) divide evenly whatever the count; whole experts (EP) are padded. */
-static struct share expert_share(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
-                                 uint32_t bits64)
+static struct share expert_share(const struct tri_ledger_ask *ask, const struct tri_arch_item *item)
 {
     int64_t ways = tri__ledger_ways(ask, item);
     if (ask->layout->ep)
-        return share_of(item, bits64, ways);
-    return (struct share){ (tri_item_bytes(item, bits64) + (uint64_t)ways - 1) / (uint64_t)ways,
-                           0 };
+        return share_of(ask, item, ways);
+    uint64_t all = tri__ledger_bytes(ask, item, item->params);
+    return (struct share){ (all + (uint64_t)ways - 1) / (uint64_t)ways, 0 };
+}
+
+/* A tied head is held once more where the table is not, and by Trireme in its own format. */
+static void add_tied_head(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
+                          int stage, struct tri_rank_weights *out)
+{
+    const struct tri_layout *l = ask->layout;
+    if (stage != l->pp - 1 || (l->pp == 1 && !ask->trireme))
+        return;
+    uint64_t tp = (uint64_t)l->tp;
+    out->split_bytes[TRI_LINE_HEAD] += (tri__ledger_tied_bytes(ask, item) + tp - 1) / tp;
 }
 
 void tri_ledger_weights(const struct tri_ledger_ask *ask, int stage, struct tri_rank_weights *out)
@@ -98,12 +177,12 @@ void tri_ledger_weights(const struct tri_ledger_ask *ask, int stage, struct tri_
     memset(out, 0, sizeof *out);
     for (int i = 0; i < ask->arch->item_count; i++) {
         const struct tri_arch_item *item = &ask->arch->items[i];
-        uint32_t bits64 = tri__ledger_bits64(ask, item);
-        if (!bits64 || item->unloaded || !tri__ledger_on_stage(ask, item, stage))
+        add_tied_head(ask, item, stage, out);
+        if (item->unloaded || !tri__ledger_on_stage(ask, item, stage))
             continue;
         int64_t ways = tri__ledger_ways(ask, item);
-        struct share s = item->cut == TRI_CUT_EXPERTS ? expert_share(ask, item, bits64)
-                                                      : share_of(item, bits64, ways);
+        struct share s =
+            item->cut == TRI_CUT_EXPERTS ? expert_share(ask, item) : share_of(ask, item, ways);
         if (item->cut == TRI_CUT_NEVER && ways == 1)
             out->replicated_bytes[item->line] += s.bytes;
         else

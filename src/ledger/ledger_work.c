@@ -38,9 +38,8 @@ static void add_attention(const struct tri_ledger_ask *ask, const struct tri_arc
 static void add_item(const struct tri_ledger_ask *ask, const struct tri_arch_item *item,
                      struct tri_rank_work *out)
 {
-    double bits = tri__ledger_bits64(ask, item) / 64.0;
-    double share = 1.0 / (double)tri__ledger_ways(ask, item);
-    double params = (double)item->params, bytes = params * bits / 8 * share;
+    double share = 1.0 / (double)tri__ledger_ways(ask, item), params = (double)item->params;
+    double bytes = (double)tri__ledger_bytes(ask, item, item->params) * share;
     if (item->line == TRI_LINE_EXPERTS) {
         out->expert_bytes_each += bytes / item->units;
         if (!item->scale)
@@ -61,9 +60,15 @@ void tri_ledger_work(const struct tri_ledger_ask *ask, int stage, struct tri_ran
     const struct tri_arch *a = ask->arch;
     const struct tri_layout *l = ask->layout;
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < a->item_count; i++)
-        if (!a->items[i].unloaded && tri__ledger_on_stage(ask, &a->items[i], stage))
-            add_item(ask, &a->items[i], out);
+    for (int i = 0; i < a->item_count; i++) {
+        const struct tri_arch_item *item = &a->items[i];
+        if (!item->unloaded && tri__ledger_on_stage(ask, item, stage))
+            add_item(ask, item, out);
+        if (item->line == TRI_LINE_EMBED && a->tied && stage == l->pp - 1) { /* read as the head */
+            out->head_bytes += (double)tri__ledger_tied_bytes(ask, item) / l->tp;
+            out->head_flops += 2 * (double)item->params / l->tp;
+        }
+    }
     for (int layer = 0; layer < a->layers; layer++)
         if (tri__ledger_stage_of(l, layer) == stage) {
             out->layers++;

@@ -70,6 +70,20 @@ class Published(unittest.TestCase):
         self.assertIn("experts over all 16 ranks", text)
 
 
+class Engine(unittest.TestCase):
+    """What is planned for Trireme is what Trireme takes: the same ledger as info and speed."""
+
+    def test_trunk_as_info_says(self):
+        nano = os.path.join(os.environ.get("TRIREME_SOURCE", "."), "models", "nano")
+        info = subprocess.run([TRIREME, "info", nano, "--check", "--json"], capture_output=True, text=True)
+        takes = json.loads(info.stdout)["memory"]["trunk_bytes"]
+        for number in ("f32", "bf16", "int8", "int4"):
+            rank = plan("-m", nano, "--hw", "EPYC-9654-2S", "--layout", "tp1", "--dense", number, "-c", "1",
+                        "--input", "100", "--output", "100")["ranks"][0]
+            experts = [line for line in rank["weights_parts"]["lines"] if line["part"] == "routed experts"]
+            self.assertEqual(rank["weights_bytes"] - experts[0]["split"], takes[number], number)
+
+
 class Verdicts(unittest.TestCase):
     def verdict(self, *args):
         p = plan(*args)

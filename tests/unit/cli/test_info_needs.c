@@ -28,7 +28,7 @@ static void announced_is_taken(void **state)
         if (tri_spec_load(&spec, folder, NULL, &err) ||
             tri_checkpoint_open(&ckpt, folder, &spec, 1, NULL, &err))
             fail_msg("%s", err.text);
-        tri_info_weigh(&needs, ckpt, &spec);
+        assert_int_equal(tri_info_weigh(&needs, ckpt, &spec, &err), TRI_OK);
         tri_checkpoint_close(ckpt);
         for (int trunk = 0; trunk < TRI_INFO_PRECISIONS; trunk++) {
             struct tri_budget *budget = NULL;

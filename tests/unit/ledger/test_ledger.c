@@ -99,6 +99,59 @@ static void test_amd_state(void **state)
     assert_int_equal(s.bytes_per_token, 15744);
 }
 
+/*
+ * As Trireme holds it: int8 is 66 bytes for 64 values (33/32), int4 18 for 32; f_a, f_b, b, the
+ * router and the table stay bf16; vectors are f32. K3 spec 2.2's shapes, by hand.
+ */
+static void test_trireme_trunk(void **state)
+{
+    (void)state;
+    struct tri_layout l = layout_of("tp1", k3);
+    struct tri_ledger_ask ask = ask_of(k3, &l);
+    struct tri_rank_weights w;
+    struct tri_trunk_bytes trunk;
+    const uint64_t wide = 12288, hidden = 7168, kda = 69;
+    const uint64_t small = kda * 2 * (wide * 128 + 96 * hidden + 128 * hidden);
+    ask.trireme = true;
+    ask.dense_number = TRI_NUM_INT8;
+    tri_ledger_weights(&ask, 0, &w);
+    assert_int_equal(w.split_bytes[TRI_LINE_LINEAR] + w.replicated_bytes[TRI_LINE_LINEAR],
+                     kda * 5 * wide * hidden / 32 * 33 + small);
+    assert_int_equal(w.split_bytes[TRI_LINE_HEAD], 163840 * hidden / 32 * 33);
+    assert_int_equal(w.split_bytes[TRI_LINE_EMBED], 163840 * hidden * 2);
+    assert_int_equal(w.replicated_bytes[TRI_LINE_ROUTER], UINT64_C(92) * 896 * (hidden * 2 + 4));
+    /* two norms and two folded mixes a layer, the final norm and mix */
+    assert_int_equal(w.replicated_bytes[TRI_LINE_NORMS], (93 * 4 + 2) * hidden * 4);
+    tri_ledger_trunk(&ask, &trunk);
+    assert_int_equal(trunk.held_bytes, w.total_bytes - w.split_bytes[TRI_LINE_EXPERTS]);
+    assert_int_equal(trunk.held_bytes - trunk.read_bytes, w.split_bytes[TRI_LINE_EMBED]);
+    ask.dense_number = TRI_NUM_INT4;
+    tri_ledger_weights(&ask, 0, &w);
+    assert_int_equal(w.split_bytes[TRI_LINE_LINEAR] + w.replicated_bytes[TRI_LINE_LINEAR],
+                     kda * 5 * wide * hidden / 32 * 18 + small);
+}
+
+/* Tied: the table is read as the head in every step, and a last stage of its own holds a copy. */
+static void test_tied_head(void **state)
+{
+    (void)state;
+    struct tri_arch *arch = NULL;
+    struct tri_rank_weights first, last;
+    struct tri_rank_work work;
+    assert_int_equal(tri_arch_open(&arch, "qwen3-4b", false, NULL, NULL), TRI_OK);
+    struct tri_layout one = layout_of("tp1", arch), two = layout_of("pp2", arch);
+    struct tri_ledger_ask ask = ask_of(arch, &one);
+    tri_ledger_work(&ask, 0, &work);
+    assert_true(fabs(work.head_bytes - 151936.0 * 2560 * 2) < 1);
+    tri_ledger_weights(&ask, 0, &first);
+    assert_int_equal(first.total_bytes, arch->bytes);
+    ask.layout = &two;
+    tri_ledger_weights(&ask, 0, &first);
+    tri_ledger_weights(&ask, 1, &last);
+    assert_int_equal(first.total_bytes + last.total_bytes, arch->bytes + 151936 * 2560 * 2);
+    tri_arch_close(arch);
+}
+
 /* Planner notes 1.2 and the issue: GiB on the fullest rank, to the printed digits. */
 static void test_layout_table(void **state)
 {
@@ -276,6 +329,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_amd_table),
         cmocka_unit_test(test_amd_state),
+        cmocka_unit_test(test_trireme_trunk),
+        cmocka_unit_test(test_tied_head),
         cmocka_unit_test(test_layout_table),
         cmocka_unit_test(test_experts_lie_over_tp_times_dp),
         cmocka_unit_test(test_sums_to_checkpoint),
