@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,10 +206,10 @@ static enum tri_status report(const struct tri_doctor *d, const struct doctor_ar
         tri_doctor_write_text(d, a->verbose, &out);
     if (status == TRI_OK && out.failed)
         status = tri_fail(err, out.failed, "the report is too long");
-    if (status == TRI_OK)
-        fwrite(out.data, 1, out.len_bytes, stdout);
+    bool lost = status == TRI_OK && (fwrite(out.data, 1, out.len_bytes, stdout) != out.len_bytes ||
+                                     fflush(stdout) != 0);
     tri_buf_fini(&out);
-    return status;
+    return lost ? tri_fail_errno(err, TRI_IO, errno, "standard output cannot be written") : status;
 }
 
 static enum tri_status gather(const struct doctor_args *a, struct tri_error *err)

@@ -248,6 +248,24 @@ static enum tri_status on_member(void *arg, const struct tri_tar_member *member,
     return tri_tree_put(d->machines.files, &file, err);
 }
 
+/* The program that unpacks these bytes, by their first ones; NULL when they are not packed. */
+static const char *packed_by(const char *data, size_t bytes)
+{
+    static const struct {
+        const char *magic, *program;
+    } kinds[] = { { "\x1f\x8b", "gunzip" },
+                  { "\xfd"
+                    "7zXZ",
+                    "unxz" },
+                  { "\x28\xb5\x2f\xfd", "unzstd" },
+                  { "BZh", "bunzip2" },
+                  { "PK\x03\x04", "unzip" } };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (bytes > 6 && !memcmp(data, kinds[i].magic, strlen(kinds[i].magic)))
+            return kinds[i].program;
+    return NULL;
+}
+
 enum tri_status tri_doctor_read_bytes(struct tri_doctor *d, const char *name, const char *data,
                                       size_t bytes, struct tri_error *err)
 {
@@ -259,6 +277,9 @@ enum tri_status tri_doctor_read_bytes(struct tri_doctor *d, const char *name, co
             tri__doctor_cut(d, "%s: the tar ends early", name);
         return status;
     }
+    const char *packed = packed_by(data, bytes);
+    if (packed)
+        return tri_fail(err, TRI_FORMAT, "%s: compressed; unpack it first with %s", name, packed);
     if (bytes > TRI_LINES_MAX_BYTES)
         return tri_fail(err, TRI_LIMIT, "%s: %zu bytes, at most %d are read", name, bytes,
                         TRI_LINES_MAX_BYTES);

@@ -172,33 +172,39 @@ static void use_row(struct tri__coll *c, const struct row *r, struct tri__spot a
         c->ranks = ranks;
 }
 
+/* The host of a "Rank" line; false when the line is none. */
+static bool host_of(const char *text, char host[64])
+{
+    const char *on = tri_text_find(text, " on "), *device = tri_text_find(text, " device ");
+    if (!on || !device || device < on)
+        return false;
+    on += 4 + strspn(on + 4, " ");
+    snprintf(host, 64, "%.*s", (int)strcspn(on, " "), on);
+    return true;
+}
+
 /* "#  Rank  0 Group 0 Pid 1 on HOST device 0 [0x16] NVIDIA GeForce RTX 4090" */
 static bool read_device(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
+    char host[64], before[64] = "";
     text += strspn(text, "# \t");
-    const char *on = tri_text_find(text, " on "), *device = tri_text_find(text, " device ");
+    const char *device = tri_text_find(text, " device ");
     const char *bracket = device ? strchr(device, '[') : NULL;
     const char *close = bracket ? strchr(bracket, ']') : NULL;
-    if (!tri_text_begins(text, "Rank ") || !on || !device || device < on || !close)
+    if (!tri_text_begins(text, "Rank ") || !close || !host_of(text, host))
         return false;
     struct tri__coll *c = current(d, at, true);
     if (!c)
         return true;
     long rank = strtol(text + 5, NULL, 10);
-    char host[64], before[64] = "";
-    snprintf(host, sizeof host, "%.*s", (int)strcspn(on + 4 + strspn(on + 4, " "), " "),
-             on + 4 + strspn(on + 4, " "));
     close += 1 + strspn(close + 1, " ");
     if (!c->device[0])
         snprintf(c->device, sizeof c->device, "%s", close);
-    if (at.line) { /* hosts are counted by their changes: ranks are printed in order of hosts */
-        const char *last = tri__doctor_line(d, (struct tri__spot){ at.text, at.line - 1 });
-        const char *where = tri_text_find(last, " on ");
-        if (where && tri_text_find(last, " device "))
-            snprintf(before, sizeof before, "%.*s",
-                     (int)strcspn(where + 4 + strspn(where + 4, " "), " "),
-                     where + 4 + strspn(where + 4, " "));
-    }
+    if (rank == 0 && c->ranks_told)
+        c->copies++; /* a program built without MPI: each process tests by itself */
+    /* hosts are counted by their changes: ranks are printed in order of hosts */
+    if (at.line)
+        host_of(tri__doctor_line(d, (struct tri__spot){ at.text, at.line - 1 }), before);
     if (strcmp(host, before))
         c->hosts++;
     if (rank >= 0 && rank < 65536 && (size_t)rank + 1 > c->ranks)
@@ -209,13 +215,12 @@ static bool read_device(struct tri_doctor *d, struct tri__spot at, const char *t
 
 static bool read_header(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
-    const char *p = text + strspn(text, " \t");
-    if (*p != '#')
-        return false;
-    p += strspn(p, "# \t");
+    const char *p = text + strspn(text, "# \t"); /* markdown eats the '#' */
     const char *most = tri_text_find(p, "maxBytes "), *start = tri_text_find(p, "test starting:");
     bool sizes = tri_text_begins(p, "size") && tri_text_find(p, "busbw");
-    bool more = tri_text_begins(p, "nThread ") || tri_text_begins(p, "nccl-tests version") || start;
+    sizes &= tri_text_find(p, "algbw") != NULL;
+    bool more = (tri_text_begins(p, "nThread ") && most) ||
+                tri_text_begins(p, "nccl-tests version") || start;
     if (read_device(d, at, text))
         return true;
     if (tri_text_begins(p, "Out of bounds values")) {

@@ -70,6 +70,7 @@ struct tri__coll {
     size_t ranks;    /* 0 unknown */
     bool ranks_told; /* by the header, else worked out from the numbers */
     size_t hosts;    /* distinct, 0 unknown */
+    size_t copies;   /* further tests that ran at the same time, each by itself */
     size_t rows;
     double size_bytes, algbw, busbw;   /* of the largest size, better of both placements */
     double before_busbw;               /* of the size before it, 0 none */
@@ -160,10 +161,16 @@ struct tri__engine {
 /* ---- kernel log ---- */
 struct tri__kernel {
     struct tri__spot limited[TRI__EVENTS], xid[TRI__EVENTS], aer[TRI__EVENTS], oom[TRI__EVENTS],
-        iommu[TRI__EVENTS];
+        iommu[TRI__EVENTS], driver[TRI__EVENTS];
     struct tri__spot full; /* a device that found its full bandwidth */
-    size_t limiteds, xids, aers, ooms, iommus;
+    size_t limiteds, xids, aers, ooms, iommus, drivers;
 };
+
+/* What CUDA and nvidia-smi say when a GPU cannot be used at all. */
+struct tri__complaint {
+    const char *words, *rule, *text, *cure;
+};
+const struct tri__complaint *tri__doctor_complaint(const char *line); /* NULL: none */
 
 /* ---- expert routing ---- */
 struct tri__experts {

@@ -176,11 +176,35 @@ static void keep(struct tri__spot *list, size_t *count, struct tri__spot at)
         list[(*count)++] = at;
 }
 
+const struct tri__complaint *tri__doctor_complaint(const char *line)
+{
+    static const struct tri__complaint complaints[] = {
+        { "Error 802", "gpu_fabric", "CUDA finds the NVLink fabric not ready",
+          "sudo systemctl restart nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric" },
+        { "CUDA_ERROR_SYSTEM_NOT_READY", "gpu_fabric", "CUDA finds the NVLink fabric not ready",
+          "sudo systemctl restart nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric" },
+        { "Unable to determine the device handle for", "gpu_driver", "a GPU does not answer",
+          "dmesg | grep -i -E 'xid|fallen off'   # power, riser, heat; then a cold restart" },
+        { "GPU is lost", "gpu_driver", "a GPU does not answer",
+          "dmesg | grep -i -E 'xid|fallen off'   # power, riser, heat; then a cold restart" },
+        { "couldn't communicate with the NVIDIA driver", "gpu_driver",
+          "the NVIDIA driver is not loaded", "dkms status; sudo modprobe nvidia; dmesg | tail" },
+        { "Driver/library version mismatch", "gpu_driver",
+          "the driver in the kernel is older than its libraries", "sudo reboot" },
+        { "No devices were found", "gpu_driver", "the driver finds no GPU",
+          "lspci -nn | grep -i nvidia; dmesg | grep -i nvrm" },
+    };
+    for (size_t i = 0; i < sizeof complaints / sizeof complaints[0]; i++)
+        if (tri_text_find(line, complaints[i].words))
+            return &complaints[i];
+    return NULL;
+}
+
 size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
 {
     struct tri__kernel *k = &d->kernel;
     const char *text = tri__doctor_line(d, at);
-    size_t before = k->limiteds + k->xids + k->aers + k->ooms + k->iommus;
+    size_t before = k->limiteds + k->xids + k->aers + k->ooms + k->iommus + k->drivers;
     if (tri_text_find(text, "IO_PAGE_FAULT") ||
         (tri_text_find(text, "DMAR:") && tri_text_find(text, "fault addr")))
         keep(k->iommu, &k->iommus, at);
@@ -199,7 +223,9 @@ size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
     else if (tri_text_find(text, "Out of memory: Killed process") ||
              tri_text_find(text, "Memory cgroup out of memory"))
         keep(k->oom, &k->ooms, at);
-    bool taken = k->limiteds + k->xids + k->aers + k->ooms + k->iommus > before;
+    else if (tri__doctor_complaint(text))
+        keep(k->driver, &k->drivers, at);
+    bool taken = k->limiteds + k->xids + k->aers + k->ooms + k->iommus + k->drivers > before;
     d->kind_seen |= taken ? TRI__KIND_KERNEL : 0;
     return taken;
 }

@@ -52,26 +52,42 @@ static struct tri__process *open_process(struct tri__nccl_log *log, const char *
     return p;
 }
 
-/* "HOST:1936469:1936517 [4] NCCL INFO": the word before the bracket names host and process. */
+/* "HOST:1936469:1936517": the length of HOST; 0 when the word is no such name. */
+static size_t host_length(const char *word, const char *end)
+{
+    const char *colon = memchr(word, ':', (size_t)(end - word));
+    if (!colon || colon == word || colon - word >= 64 || !isdigit((unsigned char)colon[1]))
+        return 0;
+    const char *p = colon + 1;
+    while (p < end && isdigit((unsigned char)*p))
+        p++;
+    return p < end && *p == ':' && isdigit((unsigned char)p[1]) ? (size_t)(colon - word) : 0;
+}
+
+/*
+ * "HOST:1936469:1936517 [4] NCCL INFO": the word before the bracket names host and process. A
+ * warning has the place in NCCL's source between them ("HOST:1:2 [4] misc/ibvwrap.cc:63 NCCL
+ * WARN").
+ */
 static struct tri__process *process_of(struct tri__nccl_log *log, const char *text,
                                        const char *mark)
 {
     char host[64] = "";
-    const char *p = mark;
-    while (p > text && (p[-1] == ' ' || p[-1] == ']' || isdigit((unsigned char)p[-1])))
-        p--;
-    if (p > text && p[-1] == '[')
-        p--;
-    while (p > text && p[-1] == ' ')
-        p--;
-    const char *end = p;
-    while (p > text && p[-1] != ' ' && p[-1] != ')' && p[-1] != '>')
-        p--;
-    const char *colon = memchr(p, ':', (size_t)(end - p));
-    if (!colon || colon == p || !isdigit((unsigned char)colon[1]) || colon - p >= 64)
-        return open_process(log, host, -1);
-    memcpy(host, p, (size_t)(colon - p));
-    return open_process(log, host, strtol(colon + 1, NULL, 10));
+    const char *end = mark;
+    for (int words = 0; words < 4 && end > text; words++) {
+        while (end > text && end[-1] == ' ')
+            end--;
+        const char *p = end;
+        while (p > text && p[-1] != ' ' && p[-1] != ')' && p[-1] != '>')
+            p--;
+        size_t length = host_length(p, end);
+        if (length) {
+            memcpy(host, p, length);
+            return open_process(log, host, strtol(p + length + 1, NULL, 10));
+        }
+        end = p;
+    }
+    return open_process(log, host, -1);
 }
 
 static enum tri__transport transport(const char *via)
@@ -198,23 +214,50 @@ static bool is_refusal(const char *info)
            tri_text_find(info, "Could not enable P2P between");
 }
 
-/* Lines "NCCL_X=1" of an environment listing, and "export NCCL_X=1". */
-static size_t read_environment(struct tri_doctor *d, struct tri__spot at, const char *text)
+static bool is_variable(const char *text)
 {
     static const char *const names[] = { "NCCL_", "RCCL_", "CUDA_VISIBLE_DEVICES",
                                          "HIP_VISIBLE_DEVICES", "HSA_" };
-    text += strspn(text, " \t");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (tri_text_begins(text, names[i]))
+            return true;
+    return false;
+}
+
+/* "docker run ... -e NCCL_X=1 ...", "mpirun -x NCCL_X=1 ...": a command; the rest of the line may
+ * say more, so it is not taken. */
+static bool in_command(const char *text)
+{
+    static const char *const flags[] = { " -e ", " -x ", " --env ", " --env=" };
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        for (const char *p = text; (p = strstr(p, flags[i])) != NULL; p++) {
+            const char *name = p + strlen(flags[i]);
+            name += strspn(name, "\"' ");
+            if (is_variable(name) && strchr(name, '='))
+                return true;
+        }
+    return false;
+}
+
+/* Lines "NCCL_X=1" of an environment listing, "export NCCL_X=1", YAML's "- name: NCCL_X". */
+static size_t read_environment(struct tri_doctor *d, struct tri__spot at, const char *text)
+{
     static const char *const before[] = { "export ", "-e ", "-x ", "--env ", "- ", "ENV " };
+    text += strspn(text, " \t");
     for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
         if (tri_text_begins(text, before[i]))
             text += strlen(before[i]);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
-        bool value = text[len] == '=' || (text[len] == ':' && text[len + 1] == ' '); /* YAML */
-        if (tri_text_begins(text, names[i]) && value) {
-            keep(d->nccl.env, &d->nccl.envs, at);
-            return 1;
-        }
+    bool yaml = tri_text_begins(text, "name: ");
+    text += yaml ? 6 + strspn(text + 6, " \"'") : 0;
+    size_t len = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    bool value = text[len] == '=' || (text[len] == ':' && text[len + 1] == ' ');
+    if (is_variable(text) && (value || yaml)) {
+        keep(d->nccl.env, &d->nccl.envs, at);
+        return 1;
+    }
+    if (in_command(text)) {
+        keep(d->nccl.env, &d->nccl.envs, at);
+        d->kinds++;
     }
     return 0;
 }

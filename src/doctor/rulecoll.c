@@ -56,9 +56,11 @@ static bool is_saturated(const struct tri__coll *c)
 
 static void find_unusable(struct tri_doctor *d, const struct tri__coll *c, const char *why)
 {
-    struct tri_finding *f = tri__doctor_find(d, "busbw_unusable", TRI_SEVERITY_INFO,
-                                             "no size in this %s test tells bandwidth: %s %.4g KiB",
-                                             op_name(c), why, c->size_bytes / 1024);
+    bool large = c->size_bytes >= 1048576;
+    struct tri_finding *f =
+        tri__doctor_find(d, "busbw_unusable", TRI_SEVERITY_INFO,
+                         "no size in this %s test tells bandwidth: %s %.4g %s", op_name(c), why,
+                         c->size_bytes / (large ? 1048576 : 1024), large ? "MiB" : "KiB");
     tri__doctor_cite(d, f, c->rows ? c->best : c->header_spot);
     tri__doctor_cure(f, "all_reduce_perf -b 8M -e 8G -f 2 -g %zu", c->ranks ? c->ranks : 8);
 }
@@ -93,7 +95,7 @@ static void judge_unnamed(struct tri_doctor *d, const struct tri__coll *c, bool 
     char text[120];
     const char *why = NULL;
     enum tri_severity severity = TRI_SEVERITY_OK;
-    bool nodes = c->hosts > 1 || c->ranks > 8;
+    bool nodes = !c->copies && (c->hosts > 1 || c->ranks > 8);
     describe(c, text);
     if (nodes && c->busbw < 12) {
         /* a node full of SXM parts has several 100 Gb adapters or more */
@@ -134,7 +136,7 @@ static void judge_unnamed(struct tri_doctor *d, const struct tri__coll *c, bool 
 static void judge_named(struct tri_doctor *d, const struct tri__coll *c, const struct tri__part *p)
 {
     char what[80];
-    bool nodes = c->hosts > 1 || (!c->hosts && c->ranks > 16);
+    bool nodes = !c->copies && (c->hosts > 1 || (!c->hosts && c->ranks > 16));
     if (nodes) {
         judge_unnamed(d, c, p->sxm);
     } else if (p->nvlink_gbs > 0 &&
@@ -173,6 +175,15 @@ static void judge_one(struct tri_doctor *d, const struct tri__coll *c)
         return;
     }
     const struct tri__part *p = part_of(d, c);
+    if (c->copies) {
+        struct tri_finding *g =
+            tri__doctor_find(d, "busbw_unusable", TRI_SEVERITY_INFO,
+                             "%zu tests of %zu ranks ran side by side instead of one over all",
+                             c->copies + 1, c->ranks);
+        tri__doctor_cite(d, g, c->header_spot);
+        tri__doctor_why(g, "the program was built without MPI: nothing crossed between processes");
+        tri__doctor_cure(g, "make MPI=1 MPI_HOME=... && mpirun -np N build/all_reduce_perf ...");
+    }
     if (c->ranks_told && c->ranks == 1)
         find_unusable(d, c, "one rank talks to nobody (built without MPI?); largest");
     else if (p)

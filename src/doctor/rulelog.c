@@ -241,6 +241,15 @@ static void judge_iommu_fault(struct tri_doctor *d, struct tri__spot spot)
 void tri__doctor_rules_kernel(struct tri_doctor *d)
 {
     const struct tri__kernel *k = &d->kernel;
+    for (size_t i = 0; i < k->drivers; i++) {
+        const struct tri__complaint *c = tri__doctor_complaint(tri__doctor_line(d, k->driver[i]));
+        struct tri_finding *f =
+            c ? tri__doctor_find(d, c->rule, TRI_SEVERITY_FAIL, "%s", c->text) : NULL;
+        if (f) {
+            tri__doctor_cite(d, f, k->driver[i]);
+            tri__doctor_cure(f, "%s", c->cure);
+        }
+    }
     for (size_t i = 0; i < k->iommus; i++)
         judge_iommu_fault(d, k->iommu[i]);
     if (k->full.text >= 0 && !k->limiteds) {

@@ -157,8 +157,8 @@ struct poison {
     const char *text;
 };
 
-/* The value after '=' or "set by environment to ". */
-static bool value_of(const char *line, const char *name, char out[64])
+/* The value after '=' or "set by environment to "; of YAML's "- name: X" on the line below. */
+static bool value_of(const char *line, const char *below, const char *name, char out[64])
 {
     const char *at = strstr(line, name);
     size_t len = strlen(name);
@@ -167,6 +167,10 @@ static bool value_of(const char *line, const char *name, char out[64])
     const char *by = strstr(at, "set by environment to ");
     bool yaml = at[len] == ':' && at[len + 1] == ' ';
     const char *value = by ? by + 22 : at[len] == '=' || yaml ? at + len + 1 : NULL;
+    if (!value && strstr(line, "name: ") && (!at[len] || strchr("\"' ", at[len]))) {
+        below += strspn(below, " \t");
+        value = tri_text_begins(below, "value:") ? below + 6 : NULL;
+    }
     if (!value || (by && at[len] != ' '))
         return false;
     value += strspn(value, " \"'");
@@ -208,10 +212,11 @@ static void judge_environment(struct tri_doctor *d)
     char value[64];
     size_t hits = 0;
     for (size_t i = 0; i < d->nccl.envs; i++) {
+        struct tri__spot next = { d->nccl.env[i].text, d->nccl.env[i].line + 1 };
         const char *line = tri__doctor_line(d, d->nccl.env[i]);
         for (size_t k = 0; k < sizeof poisons / sizeof poisons[0]; k++) {
             const struct poison *p = &poisons[k];
-            if (!value_of(line, p->name, value) || !is_poison(p, value))
+            if (!value_of(line, tri__doctor_line(d, next), p->name, value) || !is_poison(p, value))
                 continue;
             hits++;
             struct tri_finding *f =

@@ -234,12 +234,21 @@ static void judge_sockets(struct tri_doctor *d, const struct tri_machine *m, con
     if (groups == m->gpus) /* all SYS: only the affinity columns tell the sockets apart */
         groups = components(m, TRI_PATH_SYS, label);
     list_groups(m, label, groups, list, sizeof list);
-    struct tri_finding *f = tri__doctor_find(
-        d, "path_sockets", TRI_SEVERITY_WARN,
-        "GPUs sit on several sockets and have no NVLink: keep groups inside %s", list);
+    bool one_node = groups == 1 && m->gpus > 1; /* by the affinity columns; SYS may occur inside */
+    struct tri_finding *f =
+        one_node
+            ? tri__doctor_find(d, "path_sockets", TRI_SEVERITY_WARN,
+                               "GPUs of one NUMA node meet only over SYS: check P2P")
+            : tri__doctor_find(
+                  d, "path_sockets", TRI_SEVERITY_WARN,
+                  "GPUs sit on several sockets and have no NVLink: keep groups inside %s", list);
     tri__doctor_cite_fact(d, f, m, t->first_sys);
-    tri__doctor_why(f, "%zu of %zu pairs are SYS: their traffic crosses the link between the CPUs",
-                    t->sys, t->known);
+    if (one_node)
+        tri__doctor_why(f, "far apart inside one processor: traffic passes its internal links");
+    else
+        tri__doctor_why(f,
+                        "%zu of %zu pairs are SYS: their traffic crosses the link between the CPUs",
+                        t->sys, t->known);
     tri__doctor_cost(d, f, 10, 24);
     tri__doctor_cure(f, "# tensor parallel inside a socket, pipeline stages between sockets");
     tri__doctor_cure(f,
