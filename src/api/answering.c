@@ -31,6 +31,7 @@ struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_req
     x->text = tri_http_take_body(request);
     x->begin_s = x->last_write_s = tri__api_now_s();
     x->created = (int64_t)time(NULL);
+    x->p.salt = tri__salt_of_key(api, request);
     tri_buf_init(&x->out, TRI__API_MAX_OUT_BYTES);
     tri__random_hex(hex, 24);
     snprintf(x->id, sizeof x->id, "%s%s", endpoint->id_prefix, hex);

@@ -55,7 +55,7 @@ struct tri__params {
     const char *only_tool; /* of tool_choice; points into the parsed body */
     int32_t end_ids[4];    /* ids that end a message, also with ignore_eos */
     size_t n_end_ids;
-    uint64_t salt;
+    struct tri_salt salt;
     char model[TRI_API_MAX_MODEL_NAME_BYTES];
 };
 
@@ -195,6 +195,9 @@ void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c);
 void tri__put_quoted(struct tri_buf *out, const char *text);
 void tri__put_json(struct tri_buf *out, const json_t *value); /* numbers as Python writes them */
 void tri__random_hex(char *out, size_t digits);
+/* salt.c: whom a request may share states with. */
+struct tri_salt tri__salt_of_key(const struct tri_api *api, const struct tri_http_request *request);
+void tri__salt_add(struct tri_salt *salt, const char *text, size_t bytes);
 double tri__api_now_s(void);
 
 /* --- endpoints ------------------------------------------------------------------------------- */

@@ -293,8 +293,19 @@ static void set_counters(struct tri__gauges *g, const struct tri_sched_stats *s)
                 { COUNTER_CACHE_QUERIES, (double)s->query_tokens },
                 { COUNTER_CACHE_HITS, (double)s->hit_tokens },
                 { COUNTER_CORRUPTED, (double)e->numeric_failures },
-                { COUNTER_CHECKPOINTS_TAKEN, (double)s->checkpoints_taken },
-                { COUNTER_CHECKPOINTS_EVICTED, (double)s->checkpoints_evicted },
+                { COUNTER_CHECKPOINTS_TAKEN, (double)s->ram.taken },
+                { COUNTER_CHECKPOINTS_EVICTED, (double)s->ram.evicted },
+                { COUNTER_PREEMPTIONS, (double)s->preempted },
+                { COUNTER_HIT_SLOT, (double)s->hit_tokens_of[TRI_TIER_SLOT] },
+                { COUNTER_HIT_RAM, (double)s->hit_tokens_of[TRI_TIER_RAM] },
+                { COUNTER_HIT_DISK, (double)s->hit_tokens_of[TRI_TIER_DISK] },
+                { COUNTER_FILES_WRITTEN, (double)s->disk.taken },
+                { COUNTER_FILES_EVICTED, (double)s->disk.evicted },
+                { COUNTER_FILES_FAILED, (double)s->disk_failures },
+                { COUNTER_FILES_LEFT_OUT, (double)s->disk_left_out },
+                { COUNTER_FILES_DAMAGED, (double)s->disk_damaged },
+                { COUNTER_FILE_BYTES_WRITTEN, (double)s->disk_written_bytes },
+                { COUNTER_FILE_BYTES_READ, (double)s->disk_read_bytes },
                 { COUNTER_STEPS, (double)e->steps },
                 { COUNTER_PREFILLED, (double)e->prefill_tokens },
                 { COUNTER_DECODED, (double)e->decode_tokens },
@@ -330,8 +341,12 @@ void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_bu
     tri_metric_set(g->gauge[GAUGE_PREPARING], (double)tri__preparer_waiting(api->preparer));
     tri_metric_set(g->gauge[GAUGE_EXPERT_SLOTS], (double)s.experts.slots);
     tri_metric_set(g->gauge[GAUGE_EXPERT_RECORDS], (double)s.experts.records);
-    tri_metric_set(g->gauge[GAUGE_CHECKPOINTS], (double)s.checkpoints);
-    tri_metric_set(g->gauge[GAUGE_CHECKPOINT_BYTES], (double)s.checkpoint_bytes);
+    tri_metric_set(g->gauge[GAUGE_CHECKPOINTS], (double)s.ram.checkpoints);
+    tri_metric_set(g->gauge[GAUGE_CHECKPOINT_BYTES], (double)s.ram.bytes);
+    tri_metric_set(g->gauge[GAUGE_FILES], (double)s.disk.checkpoints);
+    tri_metric_set(g->gauge[GAUGE_FILE_BYTES], (double)s.disk.bytes);
+    tri_metric_set(g->gauge[GAUGE_ROOM], (double)s.room_bytes);
+    tri_metric_set(g->gauge[GAUGE_ROOM_USED], (double)s.room_used_bytes);
     tri_metric_set(g->gauge[GAUGE_CONNECTIONS], (double)tri_http_connections(api->http));
     tri_metric_set(g->gauge[GAUGE_MEMORY_CEILING], (double)memory.ceiling_bytes);
     tri_metric_set(g->gauge[GAUGE_RSS], resident_bytes());

@@ -60,6 +60,21 @@ static const double few[] = { 1, 2, 4, 8 };
     X(REJECTED_OTHER, "vllm:admission_rejections_total", "", ",reason=\"other\"")                  \
     X(CHECKPOINTS_TAKEN, "trireme_checkpoints_taken_total", "States kept for reuse.", "")          \
     X(CHECKPOINTS_EVICTED, "trireme_checkpoints_evicted_total", "States dropped for room.", "")    \
+    X(HIT_SLOT, "trireme_cache_hit_tokens_total", "Prompt tokens found computed, by where.",       \
+      ",tier=\"slot\"")                                                                            \
+    X(HIT_RAM, "trireme_cache_hit_tokens_total", "", ",tier=\"ram\"")                              \
+    X(HIT_DISK, "trireme_cache_hit_tokens_total", "", ",tier=\"disk\"")                            \
+    X(FILES_WRITTEN, "trireme_checkpoint_files_written_total", "States written to files.", "")     \
+    X(FILES_EVICTED, "trireme_checkpoint_files_evicted_total", "Files removed for room.", "")      \
+    X(FILES_FAILED, "trireme_checkpoint_files_failed_total", "Files that could not be written.",   \
+      "")                                                                                          \
+    X(FILES_LEFT_OUT, "trireme_checkpoint_files_left_out_total",                                   \
+      "States not written: too many were waiting.", "")                                            \
+    X(FILES_DAMAGED, "trireme_checkpoint_files_damaged_total",                                     \
+      "Files removed because they could not be believed.", "")                                     \
+    X(FILE_BYTES_WRITTEN, "trireme_checkpoint_written_bytes_total", "Bytes of states written.",    \
+      "")                                                                                          \
+    X(FILE_BYTES_READ, "trireme_checkpoint_read_bytes_total", "Bytes of states read back.", "")    \
     X(DRAFTS, "vllm:spec_decode_num_drafts_total", "Drafts (there is no speculation: 0).", "")     \
     X(DRAFTED, "vllm:spec_decode_num_draft_tokens_total", "Drafted tokens (0).", "")               \
     X(ACCEPTED, "vllm:spec_decode_num_accepted_tokens_total", "Accepted of them (0).", "")         \
@@ -91,6 +106,10 @@ static const double few[] = { 1, 2, 4, 8 };
     X(EXPERT_RECORDS, "trireme_expert_records", "Experts there are.", "")                          \
     X(CHECKPOINTS, "trireme_checkpoints", "States kept for reuse now.", "")                        \
     X(CHECKPOINT_BYTES, "trireme_checkpoint_bytes", "Their memory.", "")                           \
+    X(FILES, "trireme_checkpoint_files", "States kept in files.", "")                              \
+    X(FILE_BYTES, "trireme_checkpoint_file_bytes", "Their size.", "")                              \
+    X(ROOM, "trireme_state_room_bytes", "Memory for tokens of all slots.", "")                     \
+    X(ROOM_USED, "trireme_state_room_used_bytes", "Of it, promised to requests or kept.", "")      \
     X(CONNECTIONS, "trireme_http_connections", "Open connections.", "")                            \
     X(MEMORY_CEILING, "trireme_memory_ceiling_bytes", "The memory budget.", "")                    \
     X(RSS, "process_resident_memory_bytes", "Resident memory.", NULL)                              \

@@ -535,8 +535,7 @@ static bool read_salt(struct tri__params *p, const json_t *body, struct tri__fau
         return true;
     if (!json_is_string(v))
         return tri__fault_bad(fault, "cache_salt", "cache_salt must be a string");
-    for (const char *c = json_string_value(v); *c; c++) /* FNV-1a; tokens are compared anyway */
-        p->salt = (p->salt ^ (unsigned char)*c) * 1099511628211u;
+    tri__salt_add(&p->salt, json_string_value(v), json_string_length(v));
     return true;
 }
 

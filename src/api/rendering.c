@@ -64,5 +64,7 @@ void tri__exchange_borders(const struct tri__exchange *x, struct tri_job_request
         if ((seen == head_ends || seen + 1 == ends || seen == ends) &&
             r->n_borders < TRI_SCHED_MAX_BORDERS)
             r->borders[r->n_borders++] = (int64_t)i + 1;
+        if (seen == head_ends)
+            r->head_tokens = (int64_t)i + 1;
     }
 }

@@ -15,7 +15,8 @@ enum { MAX_TURNS = 1024, MAX_TURN_TOKENS = 8 << 20 }; /* replies; ids of all of 
 
 struct turn {
     struct tri_ids rendered, sampled;
-    uint64_t hash, salt, used;
+    struct tri_salt salt;
+    uint64_t hash, used;
 };
 
 struct tri__turns {
@@ -56,13 +57,13 @@ static uint64_t hash_of(const int32_t *ids, size_t n)
     return tri_hash64(0, ids, n * sizeof *ids);
 }
 
-static struct turn *find(struct tri__turns *t, const int32_t *ids, size_t n, uint64_t salt)
+static struct turn *find(struct tri__turns *t, const int32_t *ids, size_t n, struct tri_salt salt)
 {
     uint64_t hash = t->n ? hash_of(ids, n) : 0;
     for (size_t i = 0; i < t->n; i++) {
         struct turn *turn = &t->turn[i];
-        if (turn->hash == hash && turn->salt == salt && turn->rendered.count_tokens == n &&
-            !memcmp(turn->rendered.data, ids, n * sizeof *ids))
+        if (turn->hash == hash && turn->salt.a == salt.a && turn->salt.b == salt.b &&
+            turn->rendered.count_tokens == n && !memcmp(turn->rendered.data, ids, n * sizeof *ids))
             return turn;
     }
     return NULL;
@@ -70,7 +71,7 @@ static struct turn *find(struct tri__turns *t, const int32_t *ids, size_t n, uin
 
 /* The ids from `start` on are one message, rendered: as it was sampled, if that is known. */
 static enum tri_status put_back(struct tri__turns *t, struct tri_ids *ids, size_t start,
-                                uint64_t salt)
+                                struct tri_salt salt)
 {
     enum tri_status st = TRI_OK;
     pthread_mutex_lock(&t->lock);

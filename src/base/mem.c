@@ -196,6 +196,52 @@ void tri_budget_free(struct tri_budget *budget, enum tri_account account, void *
     give(budget, account, bytes);
 }
 
+enum tri_status tri_budget_take(struct tri_budget *budget, enum tri_account account, uint64_t bytes,
+                                struct tri_error *err)
+{
+    return take(budget, account, bytes, err);
+}
+
+void tri_budget_give(struct tri_budget *budget, enum tri_account account, uint64_t bytes)
+{
+    give(budget, account, bytes);
+}
+
+void *tri_map(uint64_t bytes)
+{
+    void *p = MAP_FAILED;
+    if (!must_fail() && bytes <= SIZE_MAX)
+        p = mmap(NULL, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void tri_unmap(void *ptr, uint64_t bytes)
+{
+    if (ptr)
+        munmap(ptr, (size_t)bytes);
+}
+
+enum tri_status tri_map_commit(void *ptr, uint64_t from_bytes, uint64_t to_bytes,
+                               struct tri_error *err)
+{
+    size_t bytes = (size_t)(to_bytes - from_bytes);
+    if (bytes && (must_fail() || mprotect((char *)ptr + from_bytes, bytes, PROT_READ | PROT_WRITE)))
+        return tri_fail(err, TRI_NOMEM, "the system has no %.1f MiB left", (double)bytes / 1048576);
+    if (bytes >= HUGE_FROM_BYTES)
+        (void)madvise((char *)ptr + from_bytes, bytes, MADV_HUGEPAGE);
+    return TRI_OK;
+}
+
+void tri_map_drop(void *ptr, uint64_t from_bytes, uint64_t to_bytes)
+{
+    size_t bytes = (size_t)(to_bytes - from_bytes);
+    if (bytes == 0)
+        return;
+    (void)madvise((char *)ptr + from_bytes, bytes, MADV_DONTNEED);
+    (void)mprotect((char *)ptr + from_bytes, bytes, PROT_NONE);
+}
+
 void *tri_malloc(size_t bytes)
 {
     return must_fail() ? NULL : malloc(bytes ? bytes : 1);

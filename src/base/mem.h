@@ -56,6 +56,24 @@ TRI_MUST_CHECK enum tri_status tri_budget_count(struct tri_budget *budget, enum 
 void tri_budget_uncount(struct tri_budget *budget, enum tri_account account, uint64_t bytes);
 
 /*
+ * Address space that may be filled later: no memory and no budget until parts of it are committed.
+ * NULL when the system has none. `bytes` as mapped when it is unmapped; what is committed must be
+ * given back to the budget by the caller.
+ */
+void *tri_map(uint64_t bytes);
+void tri_unmap(void *ptr, uint64_t bytes);
+/* Makes [from, to) of a mapping usable and zero, or takes its memory away again; both are multiples
+ * of the system's page. The budget is not touched. */
+TRI_MUST_CHECK enum tri_status tri_map_commit(void *ptr, uint64_t from_bytes, uint64_t to_bytes,
+                                              struct tri_error *err);
+void tri_map_drop(void *ptr, uint64_t from_bytes, uint64_t to_bytes);
+
+/* Counts on an account what was committed elsewhere; TRI_BUDGET as for an allocation. */
+TRI_MUST_CHECK enum tri_status tri_budget_take(struct tri_budget *budget, enum tri_account account,
+                                               uint64_t bytes, struct tri_error *err);
+void tri_budget_give(struct tri_budget *budget, enum tri_account account, uint64_t bytes);
+
+/*
  * Plain memory, for metadata whose size a named limit bounds. NULL when there is none left: the
  * caller turns that into TRI_NOMEM. tri_calloc zeroes and refuses count * bytes that overflow.
  */

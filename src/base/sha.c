@@ -67,3 +67,12 @@ enum tri_status tri_sha_file(char out[TRI_SHA_HEX_BYTES], enum tri_sha kind, con
     close(fd);
     return st;
 }
+
+enum tri_status tri_sha256(unsigned char out[32], const void *data, size_t bytes,
+                           struct tri_error *err)
+{
+    unsigned n = 0;
+    if (EVP_Digest(data, bytes, out, &n, EVP_sha256(), NULL) != 1 || n != 32)
+        return tri_fail(err, TRI_NOMEM, "SHA-256 is not to be had");
+    return TRI_OK;
+}

@@ -19,4 +19,8 @@ TRI_MUST_CHECK enum tri_status tri_sha_file(char out[TRI_SHA_HEX_BYTES], enum tr
                                             int (*read_bytes)(void *arg, uint64_t bytes), void *arg,
                                             struct tri_error *err);
 
+/* SHA-256 of bytes in memory. */
+TRI_MUST_CHECK enum tri_status tri_sha256(unsigned char out[32], const void *data, size_t bytes,
+                                          struct tri_error *err);
+
 #endif

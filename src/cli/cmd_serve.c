@@ -19,6 +19,8 @@ enum {
     KEY_QUEUE,
     KEY_CONTEXT,
     KEY_CACHE,
+    KEY_CACHE_DIR,
+    KEY_CACHE_DIR_SIZE,
     KEY_NAME,
     KEY_KEYS,
     KEY_OPEN,
@@ -59,6 +61,9 @@ static const struct argp_option options[] = {
     { "queue", KEY_QUEUE, "N", 0, "Requests that may wait; more get 429 (default 256)", 2 },
     { "context", KEY_CONTEXT, "N", 0, "Tokens of each request (default: what fits)", 2 },
     { "cache-ram", KEY_CACHE, "SIZE", 0, "Most memory for kept states (default 256M)", 2 },
+    { "cache-dir", KEY_CACHE_DIR, "DIR", 0,
+      "Keep states in files there too; a later start finds them (default: none)", 2 },
+    { "cache-dir-size", KEY_CACHE_DIR_SIZE, "SIZE", 0, "Most of it on disk (default 32G)", 2 },
     { "name", KEY_NAME, "NAME", 0, "The model's name (default: its folder's)", 2 },
     { "strict-params", KEY_STRICT, 0, 0, "Refuse unknown fields and other model names", 2 },
     { "map-medium", KEY_MEDIUM, 0, 0, "Take reasoning effort medium as high (default: 400)", 2 },
@@ -188,6 +193,12 @@ static error_t parse_work(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CACHE:
         o->cache_bytes = strcmp(arg, "0") ? size_of(state, "cache-ram", arg) : 0;
+        return 0;
+    case KEY_CACHE_DIR:
+        o->cache_folder = arg;
+        return 0;
+    case KEY_CACHE_DIR_SIZE:
+        o->cache_folder_bytes = size_of(state, "cache-dir-size", arg);
         return 0;
     case KEY_NAME:
         o->name = arg;

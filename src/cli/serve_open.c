@@ -9,6 +9,8 @@
 
 /* Memory left for other things when slots are sized to what fits. */
 static const uint64_t slack_bytes = 16 << 20;
+/* And for the ids that states in the cache folder are for. */
+static const uint64_t index_bytes = 32 << 20;
 
 bool tri_serve_is_loopback(const char *address)
 {
@@ -63,8 +65,8 @@ static int64_t find_ids(const struct tri_served *s, int32_t specials[8],
     return kept;
 }
 
-/* Tokens of context that `parallel` slots can each have in what the budget leaves. */
-static int64_t fitting_tokens(const struct tri_served *s, int64_t parallel, uint64_t cache_bytes)
+/* What the budget leaves for tokens when every slot has its fixed part. */
+static uint64_t room_bytes(const struct tri_served *s, const struct tri_serve_options *o)
 {
     const struct tri_spec *spec = tri_model_spec(s->opened.model);
     struct tri_budget_report now;
@@ -73,32 +75,46 @@ static int64_t fitting_tokens(const struct tri_served *s, int64_t parallel, uint
     tri_state_cost(spec, tri_model_slice(s->opened.model), tri_model_cache_dtype(s->opened.model),
                    &cost);
     uint64_t fixed =
-        (cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t)) * (uint64_t)parallel +
-        slack_bytes + cache_bytes;
+        (cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t)) * (uint64_t)o->parallel +
+        slack_bytes + o->cache_bytes + (o->cache_folder ? cost.kda_bytes + index_bytes : 0);
     uint64_t left = now.ceiling_bytes - now.used_bytes;
-    uint64_t per_token = (cost.mla_bytes_per_token + sizeof(int32_t)) * (uint64_t)parallel;
-    return left < fixed ? 0 : (int64_t)((left - fixed) / per_token);
+    return left < fixed ? 0 : left - fixed;
 }
 
+/*
+ * The context: as asked if one request of it fits (others then wait for room), else what fits for
+ * all slots together. Each slot's list of ids is taken for the whole context in any case.
+ */
 static enum tri_status open_sched(struct tri_served *s, const struct tri_serve_options *o,
                                   struct tri_error *err)
 {
-    int64_t most = tri_model_spec(s->opened.model)->context_tokens;
-    int64_t fits = fitting_tokens(s, o->parallel, o->cache_bytes), asked = o->context_tokens;
+    const struct tri_spec *spec = tri_model_spec(s->opened.model);
+    int64_t most = spec->context_tokens, asked = o->context_tokens;
+    uint64_t room = room_bytes(s, o), slots = (uint64_t)o->parallel;
+    struct tri_state_bytes cost;
+    tri_state_cost(spec, tri_model_slice(s->opened.model), tri_model_cache_dtype(s->opened.model),
+                   &cost);
+    uint64_t ids = slots * sizeof(int32_t), row = cost.mla_bytes_per_token;
+    int64_t one = (int64_t)(room / (row + ids)), all = (int64_t)(room / (slots * row + ids));
     if (asked > most)
         return tri_fail(err, TRI_LIMIT, "--context %lld: this model's context is %lld tokens",
                         (long long)asked, (long long)most);
-    if (fits < (asked ? asked : 1))
-        return tri_fail(err, TRI_BUDGET,
-                        "%lld requests of %lld tokens each do not fit into the memory that is "
-                        "left; %lld tokens would (--context), or fewer (--parallel), or a smaller "
-                        "--cache-ram, or give more with --ram",
-                        (long long)o->parallel, (long long)(asked ? asked : 1), (long long)fits);
-    s->context_tokens = asked ? asked : fits < most ? fits : most;
+    if (one < (asked ? asked : 1))
+        return tri_fail(
+            err, TRI_BUDGET,
+            "a request of %lld tokens does not fit into the memory that is left beside "
+            "%lld slots; %lld tokens would (--context), or fewer slots (--parallel), or "
+            "a smaller --cache-ram, or give more with --ram",
+            (long long)(asked ? asked : 1), (long long)o->parallel, (long long)one);
+    all = all < 1 ? 1 : all;
+    s->context_tokens = asked ? asked : all < most ? all : most;
     const struct tri_sched_options sched = { .slots = o->parallel,
                                              .context_tokens = s->context_tokens,
                                              .queue = o->queue,
-                                             .cache_bytes = o->cache_bytes };
+                                             .cache_bytes = o->cache_bytes,
+                                             .room_bytes = room - ids * (uint64_t)s->context_tokens,
+                                             .folder = o->cache_folder,
+                                             .folder_bytes = o->cache_folder_bytes };
     return tri_sched_open(&s->sched, s->engine, s->opened.model, s->opened.budget, &sched, err);
 }
 
@@ -109,7 +125,8 @@ static enum tri_status open_engine(struct tri_served *s, const struct tri_serve_
     struct tri_engine_options engine = { .max_sequences = o->parallel,
                                          .plain_ids = tri_tokenizer_ranks(s->tok),
                                          .specials = specials,
-                                         .short_first = true };
+                                         .short_first = true,
+                                         .growing = true };
     if (tri_tokenizer_ranks(s->tok) > tri_model_spec(s->opened.model)->vocab)
         return tri_fail(err, TRI_FORMAT, "%s: tokenizer and model do not belong together",
                         s->opened.folder);

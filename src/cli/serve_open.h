@@ -7,9 +7,9 @@
 
 struct tri_serve_options {
     struct tri_model_flags flags;
-    const char *address, *key_file, *tls_cert, *tls_key, *name;
+    const char *address, *cache_folder, *key_file, *tls_cert, *tls_key, *name;
     int64_t port, parallel, queue, context_tokens, drain_s;
-    uint64_t cache_bytes;
+    uint64_t cache_bytes, cache_folder_bytes;
     struct tri_http_limits limits;
     struct tri_api_limits api_limits;
     const char *hosts[TRI_API_MAX_ORIGINS], *origins[TRI_API_MAX_ORIGINS];

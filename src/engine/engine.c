@@ -79,6 +79,7 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     e->taps = o->taps;
     e->sampler.n_specials = o->n_specials;
     e->short_first = o->short_first;
+    e->growing = o->growing;
     e->sampler.n = e->sampler.plain_ids + o->n_specials;
     st = take_all(e, err);
     if (st != TRI_OK) {

@@ -43,6 +43,7 @@ struct tri_engine_options {
      * short ones nor starves.
      */
     bool short_first;
+    bool growing; /* sequences open without room for tokens: tri_sequence_make_room */
 };
 
 /* `model` and `budget` must outlive the engine. Logits and sampler scratch: account scratch. */
@@ -177,6 +178,21 @@ void tri_sequence_halt(struct tri_sequence *sequence, int64_t position);
 /* Copies the state (between steps; also of an active sequence) into `dst`: tri_state_copy. */
 TRI_MUST_CHECK enum tri_status tri_sequence_snapshot(const struct tri_sequence *sequence,
                                                      struct tri_state *dst, struct tri_error *err);
+/* Room for tokens of a growing sequence, and what it takes: tri_state_make_room. */
+TRI_MUST_CHECK enum tri_status tri_sequence_make_room(struct tri_sequence *sequence, int64_t tokens,
+                                                      struct tri_error *err);
+uint64_t tri_sequence_room_bytes(const struct tri_sequence *sequence, int64_t tokens);
+/* The state itself, for reading or filling it from another thread: the sequence must be idle or
+ * paused meanwhile. After filling it: adopt. */
+struct tri_state *tri_sequence_state(struct tri_sequence *sequence);
+void tri_sequence_adopt(struct tri_sequence *sequence, const int32_t *tokens, int64_t n_tokens);
+/*
+ * Starts a generation again that was stopped, perhaps on another sequence: as tri_sequence_start,
+ * but of what is held only the first `n_prompt` tokens are prompt; the rest counts as its output.
+ */
+TRI_MUST_CHECK enum tri_status tri_sequence_resume(struct tri_sequence *sequence,
+                                                   const struct tri_generate *how, int64_t n_prompt,
+                                                   struct tri_error *err);
 /* Makes an idle sequence hold such a copy; `tokens` led to it. On failure it is empty. */
 TRI_MUST_CHECK enum tri_status tri_sequence_restore(struct tri_sequence *sequence,
                                                     const struct tri_state *src,
@@ -214,7 +230,9 @@ struct tri_step_event {
  * first, up to the model's chunk_tokens rows together. *events (valid until the next step) tells
  * each sequence that took part; *n_events 0 means that no sequence is active. A prompt that needs
  * more than one step is cut at multiples of TRI_ENGINE_GRID_TOKENS of its own positions where
- * possible, so that resumed and batched prefills cut alike.
+ * possible, else of TRI_MODEL_TILE_TOKENS: so resumed and batched prefills have the bits of others.
+ * One that could reach neither waits for the next step; a chunk that has no room for a tile beside
+ * the decoding sequences gives up that promise (schedulers keep it larger).
  *
  * A failure returned here is the model's (I/O, memory): every sequence that took part has ended
  * and must recompute. NaN or Inf ends only the sequences whose logits hold it.

@@ -88,7 +88,7 @@ struct tri_engine {
     struct tri_sequence **order;   /* [max_sequences]: those in this step, decode rows first */
     struct tri_run *runs;          /* [max_sequences] */
     struct tri_step_event *events; /* [max_sequences] */
-    bool short_first;
+    bool short_first, growing;
     uint64_t starts; /* counts tri_sequence_start: age of a request */
     struct tri_engine_counters counters;
 };

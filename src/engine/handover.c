@@ -1,4 +1,4 @@
-/* What a scheduler needs of a sequence: states copied out and in, halts, pauses. */
+/* What a scheduler needs of a sequence: states copied, lent and filled, room, halts, pauses. */
 #include "engine/engine_priv.h"
 
 #include <string.h>
@@ -40,4 +40,28 @@ enum tri_status tri_sequence_restore(struct tri_sequence *sequence, const struct
     memcpy(s->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
     s->n_tokens = n_tokens;
     return TRI_OK;
+}
+
+enum tri_status tri_sequence_make_room(struct tri_sequence *sequence, int64_t tokens,
+                                       struct tri_error *err)
+{
+    return tri_state_make_room(sequence->state, tokens, err);
+}
+
+uint64_t tri_sequence_room_bytes(const struct tri_sequence *sequence, int64_t tokens)
+{
+    return tri_state_room_bytes(sequence->state, tokens);
+}
+
+struct tri_state *tri_sequence_state(struct tri_sequence *sequence)
+{
+    return sequence->state;
+}
+
+void tri_sequence_adopt(struct tri_sequence *sequence, const int32_t *tokens, int64_t n_tokens)
+{
+    struct tri_sequence *s = sequence;
+    TRI_ASSERT(!s->active && n_tokens == tri_state_tokens(s->state) && n_tokens <= s->max_tokens);
+    memcpy(s->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+    s->n_tokens = n_tokens;
 }

@@ -49,7 +49,8 @@ enum tri_status tri_sequence_open(struct tri_sequence **out, struct tri_engine *
         st = tri_budget_alloc(engine->budget, TRI_MEM_OTHER, mark_bytes(engine), &memory, err);
     s->marks = memory;
     if (st == TRI_OK)
-        st = tri_model_state(engine->model, max_tokens, &s->state, err);
+        st = engine->growing ? tri_model_growing_state(engine->model, max_tokens, &s->state, err)
+                             : tri_model_state(engine->model, max_tokens, &s->state, err);
     if (st != TRI_OK) {
         tri_sequence_close(s);
         return st;
@@ -149,16 +150,24 @@ static enum tri_status check_lists(const struct tri_generate *how, int64_t vocab
     return TRI_OK;
 }
 
-/* From now on all that is held is prompt. */
-static void mark_prompt(struct tri_sequence *s)
+/* Which tokens are prompt, and how often others are in the output. */
+static void mark_tokens(struct tri_sequence *s, int64_t n_prompt)
 {
     memset(s->marks, 0, (size_t)mark_bytes(s->engine));
-    for (int64_t i = 0; i < s->n_tokens; i++)
+    for (int64_t i = 0; i < n_prompt; i++)
         s->marks[s->tokens[i]] = 1;
+    for (int64_t i = n_prompt; i < s->n_tokens; i++)
+        s->marks[s->tokens[i]] += 2;
 }
 
 enum tri_status tri_sequence_start(struct tri_sequence *sequence, const struct tri_generate *how,
                                    struct tri_error *err)
+{
+    return tri_sequence_resume(sequence, how, sequence->n_tokens, err);
+}
+
+enum tri_status tri_sequence_resume(struct tri_sequence *sequence, const struct tri_generate *how,
+                                    int64_t n_prompt, struct tri_error *err)
 {
     struct tri_sequence *s = sequence;
     TRI_ASSERT(!s->active);
@@ -180,11 +189,11 @@ enum tri_status tri_sequence_start(struct tri_sequence *sequence, const struct t
         s->bias[i] = how->bias[i];
     s->how.stop_ids = s->stop_ids;
     s->how.bias = s->bias;
-    mark_prompt(s);
+    mark_tokens(s, n_prompt);
     /* As after a load: a state that has seen every token cannot give the last one's logits. */
     if (tri_state_tokens(s->state) == s->n_tokens)
         tri_state_clear(s->state);
-    s->first_output = s->n_tokens;
+    s->first_output = n_prompt;
     s->age = s->engine->starts++;
     s->active = true;
     return TRI_OK;

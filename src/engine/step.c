@@ -51,6 +51,13 @@ static int64_t line_up(struct tri_engine *e)
     return n;
 }
 
+/* The last multiple of `unit` that `room` rows from `at` on can reach; 0 rows if none. */
+static int64_t rows_to(int64_t at, int64_t room, int64_t unit)
+{
+    int64_t end = (at + room) / unit * unit;
+    return end > at ? end - at : 0;
+}
+
 /* How many of its pending tokens a sequence computes now, given `room` rows. */
 static int64_t share(const struct tri_sequence *s, int64_t room)
 {
@@ -59,8 +66,10 @@ static int64_t share(const struct tri_sequence *s, int64_t room)
         want = s->halt - at;
     if (want <= room)
         return want;
-    int64_t end = (at + room) / TRI_ENGINE_GRID_TOKENS * TRI_ENGINE_GRID_TOKENS;
-    return end > at ? end - at : room;
+    int64_t rows = rows_to(at, room, TRI_ENGINE_GRID_TOKENS);
+    if (rows == 0 && room >= TRI_MODEL_TILE_TOKENS)
+        rows = rows_to(at, room, TRI_MODEL_TILE_TOKENS);
+    return rows;
 }
 
 /* Rows of one step. */
@@ -68,13 +77,18 @@ struct shares {
     int64_t n, decode_tokens, prefill_tokens; /* n: how many of e->order take part */
 };
 
+/* Who takes part, moved to the front of e->order, with how many rows. */
 static struct shares plan(struct tri_engine *e, int64_t n_active)
 {
     struct shares to = { 0 };
     int64_t room = e->chunk_tokens;
-    for (; to.n < n_active && room > 0; to.n++) {
-        struct tri_sequence *s = e->order[to.n];
+    for (int64_t i = 0; i < n_active && room > 0; i++) {
+        struct tri_sequence *s = e->order[i];
         int64_t rows = share(s, room);
+        if (rows == 0 && to.prefill_tokens)
+            continue;
+        rows = rows ? rows : room;
+        e->order[to.n] = s;
         bool last = rows == pending(s);
         e->runs[to.n] = (struct tri_run){
             .state = s->state,
@@ -85,6 +99,7 @@ static struct shares plan(struct tri_engine *e, int64_t n_active)
         };
         *(decodes(s) ? &to.decode_tokens : &to.prefill_tokens) += rows;
         room -= rows;
+        to.n++;
     }
     return to;
 }

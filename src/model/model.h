@@ -6,7 +6,8 @@
  *
  * Numerics: each row's result does not depend on which other rows are computed beside it, nor on
  * the number of threads. Prefill in chunks differs from one token at a time only by the rounding
- * of the chunked KDA form (relative 1e-6).
+ * of the chunked KDA form (relative 1e-6). Cut at multiples of TRI_MODEL_TILE_TOKENS from where it
+ * began, prefill has the same bits however it is cut.
  */
 #ifndef TRI_MODEL_MODEL_H
 #define TRI_MODEL_MODEL_H
@@ -20,7 +21,11 @@
 
 struct tri_model;
 
-enum { TRI_MODEL_MAX_CHUNK_TOKENS = 65536, TRI_MODEL_KEEP_TOKENS = 8192 };
+enum {
+    TRI_MODEL_MAX_CHUNK_TOKENS = 65536,
+    TRI_MODEL_KEEP_TOKENS = 8192,
+    TRI_MODEL_TILE_TOKENS = 16 /* of the chunked KDA form (kernels.h) */
+};
 
 /*
  * AUTO: as on disk if that fits, else int8, else int4, else streamed. DISK keeps what the file
@@ -97,6 +102,10 @@ int64_t tri_model_chunk_tokens(const struct tri_model *model);
 enum tri_trunk tri_model_trunk(const struct tri_model *model);
 /* Names the weights and shapes (config and shard headers hashed): states of other models differ. */
 uint64_t tri_model_fingerprint(const struct tri_model *model);
+/* Names in addition how it computes: formats of trunk and cache, activations. States made with one
+ * may not be continued with another where answers are to be the same. Kernels are not part of it.
+ */
+uint64_t tri_model_state_fingerprint(const struct tri_model *model);
 
 /* What a step is busy with. Every nanosecond of a step belongs to exactly one part. */
 #define TRI_TIME_MAP(X)                                                                            \
@@ -136,9 +145,12 @@ void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_st
 
 enum tri_dtype tri_model_cache_dtype(const struct tri_model *model);
 
-/* An empty sequence for this model. */
+/* An empty sequence for this model; growing: tri_state_open_growing. */
 TRI_MUST_CHECK enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens,
                                                struct tri_state **out, struct tri_error *err);
+TRI_MUST_CHECK enum tri_status tri_model_growing_state(struct tri_model *model, int64_t max_tokens,
+                                                       struct tri_state **out,
+                                                       struct tri_error *err);
 
 /* One sequence's share of a step: `n_tokens` (>= 1) new ids after what its state holds. */
 struct tri_run {

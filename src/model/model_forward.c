@@ -14,7 +14,7 @@ static enum tri_status check_runs(const struct tri_model *m, const struct tri_ru
     int64_t sum = 0;
     for (int64_t i = 0; i < n_runs; i++) {
         const struct tri_run *r = &runs[i];
-        int64_t room = tri_state_max_tokens(r->state) - tri_state_tokens(r->state);
+        int64_t room = tri_state_room_tokens(r->state) - tri_state_tokens(r->state);
         if (r->n_tokens < 1 ||
             (r->logits && (r->first_logits < 0 || r->first_logits > r->n_tokens)))
             return tri_fail(err, TRI_ARG, "run %lld: bad token or logit counts", (long long)i);
@@ -22,7 +22,7 @@ static enum tri_status check_runs(const struct tri_model *m, const struct tri_ru
             return tri_fail(err, TRI_LIMIT,
                             "context full: %lld tokens held, %lld more do not fit in %lld",
                             (long long)tri_state_tokens(r->state), (long long)r->n_tokens,
-                            (long long)tri_state_max_tokens(r->state));
+                            (long long)tri_state_room_tokens(r->state));
         for (int64_t t = 0; t < r->n_tokens; t++)
             if (r->tokens[t] < 0 || r->tokens[t] >= m->spec.vocab)
                 return tri_fail(err, TRI_ARG,

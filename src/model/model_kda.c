@@ -92,11 +92,24 @@ static void recur(const struct heads_loop *l, const struct tri_run *run, int64_t
                                  .dim = spec->kda_dim,
                                  .bounded = spec->kda_bounded_gate,
                                  .gate_bound = spec->kda_gate_bound };
-    /* Only the bounded gate keeps e^-G of a tile in range; one token gains nothing from a tile. */
-    if (run->n_tokens > 1 && spec->kda_bounded_gate && spec->kda_gate_bound >= -5 &&
-        spec->kda_dim <= TRI_KDA_MAX_DIM)
-        m->kernels->kda_chunk(&args, h, h + 1);
-    else
+    /* Only the bounded gate keeps e^-G of a tile in range; one token gains nothing from a tile. A
+     * last tile of one token is a step too: it may as well be a run of its own, and must then have
+     * the same bits. */
+    if (spec->kda_bounded_gate && spec->kda_gate_bound >= -5 && spec->kda_dim <= TRI_KDA_MAX_DIM) {
+        int64_t tiled = run->n_tokens - (run->n_tokens % TRI_KDA_TILE == 1);
+        args.tokens = tiled;
+        if (tiled)
+            m->kernels->kda_chunk(&args, h, h + 1);
+        at = tiled * heads * spec->kda_dim;
+        args.q += at;
+        args.k += at;
+        args.v += at;
+        args.z += at;
+        args.b += tiled * heads;
+        args.o += at;
+        args.tokens = run->n_tokens - tiled;
+    }
+    if (args.tokens)
         m->kernels->kda_step(&args, h, h + 1);
 }
 

@@ -303,6 +303,13 @@ uint64_t tri_model_fingerprint(const struct tri_model *model)
     return model->fingerprint;
 }
 
+uint64_t tri_model_state_fingerprint(const struct tri_model *model)
+{
+    const int64_t how[] = { tri_model_trunk(model), model->act, model->cache,
+                            TRI_MODEL_TILE_TOKENS };
+    return tri_hash64(model->fingerprint, how, sizeof how);
+}
+
 void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out)
 {
     *out = (struct tri_experts_stats){ .engine = "none" };
@@ -315,6 +322,13 @@ enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens, str
 {
     return tri_state_open(out, &model->spec, &model->slice, model->cache, max_tokens, model->budget,
                           err);
+}
+
+enum tri_status tri_model_growing_state(struct tri_model *model, int64_t max_tokens,
+                                        struct tri_state **out, struct tri_error *err)
+{
+    return tri_state_open_growing(out, &model->spec, &model->slice, model->cache, max_tokens,
+                                  model->budget, err);
 }
 
 enum tri_dtype tri_model_cache_dtype(const struct tri_model *model)

@@ -34,6 +34,7 @@ static enum tri_status copy_request(struct tri_job *job, const struct tri_job_re
     if (!job->tokens || !job->ring || !job->bias)
         return tri_fail(err, TRI_NOMEM, "no memory for a request");
     memcpy(job->tokens, r->tokens, n * sizeof *job->tokens);
+    job->n_tokens = r->n_tokens;
     for (int64_t i = 0; i < r->how.n_bias; i++)
         job->bias[i] = r->how.bias[i];
     for (int64_t i = 0; i < r->how.n_stop_ids; i++)
@@ -58,14 +59,22 @@ static enum tri_status check_request(const struct tri_sched *s, const struct tri
     return TRI_OK;
 }
 
-/* Best first: lower priority number, then who came first. */
-static void enqueue(struct tri_sched *s, struct tri_job *job)
+/* Lower priority number, then who came first. */
+bool tri__job_ranks_before(const struct tri_job *a, const struct tri_job *b)
+{
+    if (a->request.priority != b->request.priority)
+        return a->request.priority < b->request.priority;
+    return a->number < b->number;
+}
+
+void tri__job_enqueue(struct tri_sched *s, struct tri_job *job)
 {
     struct tri_job **at = &s->queue;
-    while (*at && (*at)->request.priority <= job->request.priority)
+    while (*at && tri__job_ranks_before(*at, job))
         at = &(*at)->next;
     job->next = *at;
     *at = job;
+    job->queued_s = tri__sched_now_s();
     s->stats.waiting++;
 }
 
@@ -93,7 +102,7 @@ enum tri_status tri_job_submit(struct tri_job **out, struct tri_sched *sched,
         if (st == TRI_OK) {
             job->number = s->stats.submitted++;
             job->armed = job->submitted = true;
-            enqueue(s, job);
+            tri__job_enqueue(s, job);
             pthread_cond_signal(&s->changed);
         } else {
             s->stats.rejected++;
@@ -115,6 +124,9 @@ void tri__job_tell(struct tri_job *job, const struct tri_job_event *event)
         job->facts.first_token_s = tri__sched_now_s();
     if (event->end != TRI_JOB_RUNS) {
         job->ended = true;
+        if (job->out)
+            tri__checkpoint_unpin(job->sched, job->out);
+        job->out = NULL;
         job->facts.ended_s = tri__sched_now_s();
         job->sched->stats.finished++;
         job->sched->stats.failed += event->end == TRI_JOB_ERROR;

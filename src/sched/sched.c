@@ -1,7 +1,8 @@
-/* The scheduler's thread: ends what was cancelled, admits what waits, steps, tells. */
+/* The scheduler's thread: ends what was cancelled, admits what waits, steps, tells, keeps. */
 #include "sched/sched_priv.h"
 
 #include <string.h>
+#include <time.h>
 
 /* --- borders --------------------------------------------------------------------------------- */
 
@@ -21,42 +22,43 @@ static int64_t next_border(struct tri_job *job)
     return border < r->n_tokens ? border : 0;
 }
 
-static void set_border(struct tri_sched *s, struct tri_job *job)
+static bool keeps(const struct tri_sched *s)
 {
-    tri_sequence_halt(job->slot->sequence, s->options.cache_bytes ? next_border(job) : 0);
+    return s->options.cache_bytes > 0 || s->keeper.folder;
 }
 
-/* After a step: a checkpoint if this is where one was wanted, and the next border. */
+void tri__sched_set_border(struct tri_sched *s, struct tri_job *job)
+{
+    tri_sequence_halt(job->slot->sequence, keeps(s) ? next_border(job) : 0);
+}
+
+/* Into RAM and from there to the folder; where RAM has no room, straight to the folder, and the
+ * sequence waits meanwhile. */
+static void keep(struct tri_sched *s, struct tri__sched_slot *slot, enum tri_keep why)
+{
+    if (!tri__keep(s, slot->sequence, slot->salt, why))
+        (void)tri__keeper_save_slot(s, slot, why);
+}
+
+/* After a step: a checkpoint if this is where one is wanted, and the next border. */
 static void pass_border(struct tri_sched *s, struct tri_job *job)
 {
     const struct tri_job_request *r = &job->request;
     int64_t at = tri_sequence_computed(job->slot->sequence);
-    if (job->next_border < r->n_borders && at == on_grid(r->borders[job->next_border]))
-        tri__store_take(s, job->slot->sequence, r->salt);
-    set_border(s, job);
+    if (at > r->n_tokens || !keeps(s))
+        return;
+    double now = tri__sched_now_s();
+    bool border = job->next_border < r->n_borders && at == on_grid(r->borders[job->next_border]);
+    bool along = at == on_grid(at) && now - job->kept_s >= s->options.along_s;
+    if (border || along) {
+        bool head = border && r->borders[job->next_border] <= r->head_tokens;
+        keep(s, job->slot, head ? TRI_KEEP_HEAD : border ? TRI_KEEP_BORDER : TRI_KEEP_ALONG);
+        job->kept_s = now;
+    }
+    tri__sched_set_border(s, job);
 }
 
 /* --- jobs on slots --------------------------------------------------------------------------- */
-
-static void leave_slot(struct tri_sched *s, struct tri_job *job)
-{
-    struct tri__sched_slot *slot = job->slot;
-    tri_sequence_stop(slot->sequence);
-    tri_sequence_pause(slot->sequence, false);
-    tri_sequence_halt(slot->sequence, 0);
-    slot->job = NULL;
-    slot->used = ++s->clock;
-    job->slot = NULL;
-    s->stats.running--;
-}
-
-static void dequeue(struct tri_sched *s, struct tri_job **at)
-{
-    struct tri_job *job = *at;
-    *at = job->next;
-    job->next = NULL;
-    s->stats.waiting--;
-}
 
 static void end_cancelled(struct tri_sched *s)
 {
@@ -66,34 +68,22 @@ static void end_cancelled(struct tri_sched *s)
             at = &job->next;
             continue;
         }
-        dequeue(s, at);
+        *at = job->next;
+        job->next = NULL;
+        s->stats.waiting--;
         tri__job_end(job, TRI_JOB_CANCELLED);
     }
     for (int64_t i = 0; i < s->options.slots; i++) {
         struct tri_job *job = s->slot[i].job;
         if (!job || (!job->cancelled && !s->stopping))
             continue;
-        leave_slot(s, job);
+        tri__sched_leave_slot(s, job);
         tri__job_end(job, TRI_JOB_CANCELLED);
     }
 }
 
-static void admit(struct tri_sched *s)
-{
-    while (s->queue && s->stats.running < s->options.slots) {
-        struct tri_job *job = s->queue;
-        dequeue(s, &s->queue);
-        if (tri__sched_place(s, job) == TRI_OK) {
-            if (s->stats.running++ == 0) /* idle time is no step's age */
-                s->stats.last_step_s = tri__sched_now_s();
-            set_border(s, job);
-            continue;
-        }
-        tri__job_end(job, TRI_JOB_ERROR);
-    }
-}
-
-/* Jobs with something to compute; those whose reader is behind are left out. */
+/* Jobs with something to compute; those whose reader is behind are left out, and those whose state
+ * the keeper has. */
 static int64_t ready(struct tri_sched *s)
 {
     int64_t n = 0;
@@ -103,8 +93,10 @@ static int64_t ready(struct tri_sched *s)
             continue;
         if (job->count >= TRI_SCHED_RING_EVENTS)
             job->paused = true;
-        tri_sequence_pause(s->slot[i].sequence, job->paused);
-        n += !job->paused;
+        bool waits = job->paused || s->slot[i].use != TRI__SLOT_FREE;
+        if (s->slot[i].use != TRI__SLOT_LOADING)
+            tri_sequence_pause(s->slot[i].sequence, waits);
+        n += !waits;
     }
     return n;
 }
@@ -144,8 +136,12 @@ static void tell(struct tri_sched *s, const struct tri_step_event *e)
     event.n_top = e->n_top;
     for (int64_t i = 0; i < e->n_top; i++)
         event.top[i] = e->top[i];
-    if (event.end != TRI_JOB_RUNS)
-        leave_slot(s, job);
+    if (event.end != TRI_JOB_RUNS) {
+        struct tri__sched_slot *slot = job->slot;
+        tri__sched_leave_slot(s, job);
+        if (s->keeper.folder && event.end != TRI_JOB_ERROR)
+            keep(s, slot, TRI_KEEP_REPLY); /* without a folder the slot keeps it */
+    }
     tri__job_tell(job, &event);
 }
 
@@ -157,7 +153,7 @@ static void tell_failure(struct tri_sched *s, const struct tri_error *failure)
         if (!job || tri_sequence_active(s->slot[i].sequence))
             continue;
         tri_fail(&job->error, failure->status, "%s", failure->text);
-        leave_slot(s, job);
+        tri__sched_leave_slot(s, job);
         tri__job_end(job, TRI_JOB_ERROR);
     }
 }
@@ -183,11 +179,27 @@ static void count(struct tri_sched *s)
     struct tri_engine_counters now;
     s->stats.held_tokens = 0;
     for (int64_t i = 0; i < s->options.slots; i++)
-        s->stats.held_tokens += tri_sequence_computed(s->slot[i].sequence);
+        if (s->slot[i].use != TRI__SLOT_LOADING)
+            s->stats.held_tokens += tri_sequence_computed(s->slot[i].sequence);
     tri_engine_count(s->engine, &now);
     count_step(s, &now);
     s->stats.engine = now;
     tri_model_expert_stats(s->model, &s->stats.experts);
+}
+
+/* Nothing to compute: for news, or, when somebody waits, until his patience may have ended. */
+static void sleep_until_news(struct tri_sched *s)
+{
+    struct timespec t;
+    if (!s->queue) {
+        pthread_cond_wait(&s->changed, &s->lock);
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += 100000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    (void)pthread_cond_timedwait(&s->changed, &s->lock, &t);
 }
 
 static void *run(void *arg)
@@ -195,13 +207,14 @@ static void *run(void *arg)
     struct tri_sched *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
+        tri__sched_settle(s);
         end_cancelled(s);
-        admit(s);
+        tri__sched_admit(s);
         int64_t n = ready(s);
         if (n == 0 && s->stopping)
             break;
         if (n == 0) {
-            pthread_cond_wait(&s->changed, &s->lock);
+            sleep_until_news(s);
             continue;
         }
         pthread_mutex_unlock(&s->lock);
@@ -230,19 +243,47 @@ static enum tri_status open_slots(struct tri_sched *s, struct tri_error *err)
     enum tri_status st = TRI_OK;
     for (int64_t i = 0; i < s->options.slots && st == TRI_OK; i++)
         st = tri_sequence_open(&s->slot[i].sequence, s->engine, s->options.context_tokens, err);
-    return st;
+    if (st != TRI_OK)
+        return st;
+    uint64_t whole = tri_sequence_room_bytes(s->slot[0].sequence, s->options.context_tokens);
+    s->stats.room_bytes = s->options.room_bytes;
+    if (s->stats.room_bytes == 0)
+        s->stats.room_bytes = whole * (uint64_t)s->options.slots;
+    if (s->stats.room_bytes < whole)
+        return tri_fail(err, TRI_BUDGET,
+                        "a context of %lld tokens takes %.1f MiB, but there is "
+                        "room for %.1f MiB",
+                        (long long)s->options.context_tokens, (double)whole / 1048576,
+                        (double)s->stats.room_bytes / 1048576);
+    return TRI_OK;
+}
+
+static enum tri_status check_options(const struct tri_sched_options *o,
+                                     const struct tri_model *model, struct tri_error *err)
+{
+    int64_t chunk = tri_model_chunk_tokens(model), slots = o->slots ? o->slots : 4;
+    if (o->slots < 0 || o->slots > TRI_SCHED_MAX_SLOTS)
+        return tri_fail(err, TRI_LIMIT, "%lld jobs together, at most %d", (long long)o->slots,
+                        TRI_SCHED_MAX_SLOTS);
+    if (o->queue < 0 || o->queue > TRI_SCHED_MAX_QUEUE)
+        return tri_fail(err, TRI_LIMIT, "a queue of %lld, at most %d", (long long)o->queue,
+                        TRI_SCHED_MAX_QUEUE);
+    if (chunk < slots + TRI_MODEL_TILE_TOKENS)
+        return tri_fail(err, TRI_LIMIT,
+                        "a step of %lld tokens (--chunk) is too small for %lld requests together: "
+                        "at least %lld",
+                        (long long)chunk, (long long)slots,
+                        (long long)(slots + TRI_MODEL_TILE_TOKENS));
+    return TRI_OK;
 }
 
 enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine,
                                struct tri_model *model, struct tri_budget *budget,
                                const struct tri_sched_options *options, struct tri_error *err)
 {
-    if (options->slots < 0 || options->slots > TRI_SCHED_MAX_SLOTS)
-        return tri_fail(err, TRI_LIMIT, "%lld jobs together, at most %d", (long long)options->slots,
-                        TRI_SCHED_MAX_SLOTS);
-    if (options->queue < 0 || options->queue > TRI_SCHED_MAX_QUEUE)
-        return tri_fail(err, TRI_LIMIT, "a queue of %lld, at most %d", (long long)options->queue,
-                        TRI_SCHED_MAX_QUEUE);
+    enum tri_status st = check_options(options, model, err);
+    if (st != TRI_OK)
+        return st;
     struct tri_sched *s = tri_calloc(1, sizeof *s);
     if (!s)
         return tri_fail(err, TRI_NOMEM, "no memory for the scheduler");
@@ -252,11 +293,19 @@ enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine
     s->options = *options;
     s->options.slots = options->slots ? options->slots : 4;
     s->options.queue = options->queue ? options->queue : 256;
+    s->options.along_s = options->along_s > 0 ? options->along_s : 30;
+    if (options->folder_bytes == 0)
+        s->options.folder_bytes = TRI_SCHED_FOLDER_BYTES;
     s->stats.slots = s->options.slots;
     s->stats.context_tokens = options->context_tokens;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    enum tri_status st = open_slots(s, err);
+    pthread_cond_init(&s->keeper.changed, NULL);
+    st = tri_prefixes_open(&s->tree, budget, err);
+    if (st == TRI_OK)
+        st = open_slots(s, err);
+    if (st == TRI_OK)
+        st = tri__keeper_open(s, err);
     if (st == TRI_OK && pthread_create(&s->thread, NULL, run, s) != 0)
         st = tri_fail(err, TRI_NOMEM, "no thread for the scheduler");
     else
@@ -266,6 +315,16 @@ enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine
     else
         tri_sched_close(s);
     return st;
+}
+
+/* What only slots hold goes to the folder, to be found by the next process. */
+static void save_slots(struct tri_sched *s)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int64_t i = 0; s->has_thread && i < s->options.slots; i++)
+        if (s->slot[i].use == TRI__SLOT_FREE)
+            (void)tri__keeper_save_slot(s, &s->slot[i], TRI_KEEP_REPLY);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void tri_sched_close(struct tri_sched *sched)
@@ -280,9 +339,11 @@ void tri_sched_close(struct tri_sched *sched)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    save_slots(s);
+    tri__keeper_close(s);
     for (int64_t i = 0; s->slot && i < s->options.slots; i++)
         tri_sequence_close(s->slot[i].sequence);
-    tri__store_close(s);
+    tri__checkpoints_close(s);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     tri_free(s->slot);

@@ -3,12 +3,19 @@
  * a bounded queue by priority and age. Floor 5. It knows token ids, never text or sockets, and
  * never waits for whoever reads its tokens: a job whose reader is behind is left out of steps.
  *
- * Memory: every slot is a sequence for the whole context, taken at opening. A job that is admitted
- * can therefore always finish; nothing is ever stopped for memory. Slots keep their state after a
- * job as long as nobody else needs them, and checkpoints (states at one token boundary, in a
- * bounded store) are taken where later prompts are likely to branch. How much of a prompt is
- * already computed is decided in one function (hit.c), for slots and checkpoints alike: all state
- * kinds of a tri_state are at the same boundary, so a hit can never be half a hit.
+ * Memory: a slot has the KDA part of a state and address space for a whole context. A job is
+ * admitted when the room for its longest possible end (prompt and max_tokens) is to be had from
+ * `room_bytes`; so it can always finish, and nothing is ever stopped for memory. One that must wait
+ * for a slot or for room may send another back to the queue: a job that ranks after it (a higher
+ * priority number; or a later one, or one whose reader is behind, when the first has waited for
+ * TRI_SCHED_PATIENCE_S). The state of a job that makes room is a checkpoint; it goes on from there
+ * with the same bits.
+ *
+ * Slots keep their state after a job as long as nobody else needs them, and checkpoints (states at
+ * one token boundary) are taken where later prompts are likely to branch, in two tiers: RAM and
+ * files of a folder. How much of a prompt is already computed is decided in one function (hit.c),
+ * for slots and both tiers alike: all state kinds of a tri_state are at the same boundary, so a hit
+ * can never be half a hit. Files are read and written by a second thread; steps go on meanwhile.
  *
  * Every call but open and close may come from any thread.
  */
@@ -26,9 +33,11 @@
 enum {
     TRI_SCHED_MAX_SLOTS = 256,
     TRI_SCHED_MAX_QUEUE = 65536,
-    TRI_SCHED_MAX_BORDERS = 8,    /* of one job */
-    TRI_SCHED_RING_EVENTS = 1024, /* told and not yet read, per job; then it pauses */
-    TRI_SCHED_MAX_CHECKPOINTS = 4096
+    TRI_SCHED_MAX_BORDERS = 8,         /* of one job */
+    TRI_SCHED_RING_EVENTS = 1024,      /* told and not yet read, per job; then it pauses */
+    TRI_SCHED_MAX_CHECKPOINTS = 16384, /* of both tiers */
+    TRI_SCHED_MAX_WRITES = 8,          /* files waiting to be written; more are left out */
+    TRI_SCHED_PATIENCE_S = 2
 };
 
 struct tri_sched;
@@ -39,9 +48,19 @@ struct tri_sched_options {
     int64_t context_tokens; /* of each; prompt and answer together */
     int64_t queue;          /* jobs that wait; 0: 256 */
     uint64_t cache_bytes;   /* most for checkpoints in RAM; 0: none are kept */
+    uint64_t room_bytes;    /* most for tokens of all slots; 0: a whole context for each */
+    const char *folder;     /* of checkpoints that outlive the process; NULL: none */
+    uint64_t folder_bytes;  /* most of it; 0: TRI_SCHED_FOLDER_BYTES */
+    double along_s;         /* a long prompt: time to rebuild between checkpoints; 0: 30 */
 };
 
-/* `engine` (with room for `slots` sequences), `model` and `budget` must outlive it. */
+#define TRI_SCHED_FOLDER_BYTES ((uint64_t)32 << 30)
+
+/*
+ * `engine` (growing, with room for `slots` sequences; its chunk at least `slots` +
+ * TRI_MODEL_TILE_TOKENS), `model` and `budget` must outlive it. TRI_BUSY when another process has
+ * the folder.
+ */
 TRI_MUST_CHECK enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine,
                                               struct tri_model *model, struct tri_budget *budget,
                                               const struct tri_sched_options *options,
@@ -58,10 +77,10 @@ struct tri_job_request {
     int64_t n_tokens;
     struct tri_generate how; /* copied with its arrays */
     int64_t priority;        /* lower is sooner; equal: first come, first served */
-    uint64_t salt;           /* states are shared only between equal salts */
+    struct tri_salt salt;    /* states are shared only between equal salts */
     /* Ascending positions at which a later prompt may branch off: a checkpoint is taken at each
-     * (rounded down to the chunk grid). */
-    int64_t borders[TRI_SCHED_MAX_BORDERS];
+     * (rounded down to the chunk grid). Those up to head_tokens end what many prompts share. */
+    int64_t borders[TRI_SCHED_MAX_BORDERS], head_tokens;
     size_t n_borders;
     /* Called when the job is freed, after its last use of how.constraint; NULL: nobody is told. A
      * submit that fails does not call it. Any thread, maybe with the scheduler's lock held. */
@@ -113,6 +132,9 @@ const char *tri_job_error(struct tri_job *job);
 /* The caller is done with the job: cancels it if it still runs. NULL is fine. */
 void tri_job_release(struct tri_job *job);
 
+/* Where a hit was found. */
+enum tri_tier { TRI_TIER_SLOT, TRI_TIER_RAM, TRI_TIER_DISK, TRI_TIERS };
+
 /* --- numbers --------------------------------------------------------------------------------- */
 
 /* Rows of a step, counted in vLLM's buckets; the last is for more. */
@@ -127,11 +149,19 @@ struct tri_sched_stats {
     int64_t held_tokens; /* in all slots, running or kept */
     uint64_t submitted, finished, rejected, failed;
     uint64_t query_tokens, hit_tokens; /* prompts admitted, and what of them was already computed */
-    uint64_t sampled_tokens;
+    uint64_t hit_tokens_of[TRI_TIERS];
+    uint64_t sampled_tokens, preempted;
     uint64_t step_tokens[TRI_SCHED_STEP_BUCKETS + 1];
-    double last_step_s; /* CLOCK_MONOTONIC; 0: none yet */
-    int64_t checkpoints;
-    uint64_t checkpoint_bytes, checkpoints_taken, checkpoints_evicted;
+    double last_step_s;                   /* CLOCK_MONOTONIC; 0: none yet */
+    uint64_t room_bytes, room_used_bytes; /* for tokens of the slots */
+    struct {
+        int64_t checkpoints;
+        uint64_t bytes, taken, evicted;
+    } ram, disk;
+    uint64_t disk_written_bytes, disk_read_bytes;
+    uint64_t disk_failures; /* files that could not be written */
+    uint64_t disk_left_out; /* not written: too many were waiting */
+    uint64_t disk_damaged;  /* files removed because they could not be believed */
     struct tri_engine_counters engine;
     struct tri_experts_stats experts;
 };

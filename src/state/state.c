@@ -31,12 +31,10 @@ void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
     out->mla_bytes_per_token = (uint64_t)s.mla_layers * s.mla_row_bytes;
 }
 
-enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *spec,
+enum tri_status tri__state_new(struct tri_state **out, const struct tri_spec *spec,
                                const struct tri_slice *slice, enum tri_dtype cache,
                                int64_t max_tokens, struct tri_budget *budget, struct tri_error *err)
 {
-    struct tri_state_bytes cost;
-    tri_state_cost(spec, slice, cache, &cost);
     if (max_tokens < 1 || max_tokens > spec->context_tokens)
         return tri_fail(err, TRI_LIMIT, "a context of %lld tokens: the model takes 1 to %lld",
                         (long long)max_tokens, (long long)spec->context_tokens);
@@ -46,16 +44,31 @@ enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *sp
     shape_of(s, spec, slice, cache);
     s->budget = budget;
     s->max_tokens = max_tokens;
-    s->fixed_bytes = cost.kda_bytes;
-    s->cache_bytes = cost.mla_bytes_per_token * (uint64_t)max_tokens;
+    s->fixed_bytes = (uint64_t)s->kda_layers * (uint64_t)(s->s_floats + s->conv_floats) * 4;
     void *p = NULL;
     enum tri_status st = tri_budget_alloc(budget, TRI_MEM_KDA, s->fixed_bytes, &p, err);
     s->fixed = p;
-    if (!st) {
-        p = NULL;
-        st = tri_budget_alloc(budget, TRI_MEM_MLA, s->cache_bytes, &p, err);
-        s->cache = p;
-    }
+    if (st)
+        tri_free(s);
+    else
+        *out = s;
+    return st;
+}
+
+enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *spec,
+                               const struct tri_slice *slice, enum tri_dtype cache,
+                               int64_t max_tokens, struct tri_budget *budget, struct tri_error *err)
+{
+    struct tri_state *s = NULL;
+    enum tri_status st = tri__state_new(&s, spec, slice, cache, max_tokens, budget, err);
+    if (st)
+        return st;
+    s->room_tokens = max_tokens;
+    s->layer_bytes = (uint64_t)max_tokens * s->mla_row_bytes;
+    s->cache_bytes = (uint64_t)s->mla_layers * s->layer_bytes;
+    void *p = NULL;
+    st = tri_budget_alloc(budget, TRI_MEM_MLA, s->cache_bytes, &p, err);
+    s->cache = p;
     if (st)
         tri_state_close(s);
     else
@@ -68,7 +81,13 @@ void tri_state_close(struct tri_state *state)
     if (!state)
         return;
     tri_budget_free(state->budget, TRI_MEM_KDA, state->fixed, state->fixed_bytes);
-    tri_budget_free(state->budget, TRI_MEM_MLA, state->cache, state->cache_bytes);
+    if (state->growing) {
+        tri_unmap(state->cache, state->cache_bytes);
+        tri_budget_give(state->budget, TRI_MEM_MLA,
+                        state->room_bytes * (uint64_t)state->mla_layers);
+    } else {
+        tri_budget_free(state->budget, TRI_MEM_MLA, state->cache, state->cache_bytes);
+    }
     tri_free(state);
 }
 
@@ -80,6 +99,11 @@ int64_t tri_state_tokens(const struct tri_state *state)
 int64_t tri_state_max_tokens(const struct tri_state *state)
 {
     return state->max_tokens;
+}
+
+int64_t tri_state_room_tokens(const struct tri_state *state)
+{
+    return state->room_tokens;
 }
 
 void tri_state_clear(struct tri_state *state)
@@ -94,9 +118,9 @@ enum tri_status tri_state_copy(struct tri_state *dst, const struct tri_state *sr
 {
     TRI_ASSERT(dst->fixed_bytes == src->fixed_bytes && dst->mla_row == src->mla_row &&
                dst->mla_layers == src->mla_layers && dst->cache_dtype == src->cache_dtype);
-    if (src->tokens > dst->max_tokens)
+    if (src->tokens > dst->room_tokens)
         return tri_fail(err, TRI_LIMIT, "a sequence of %lld tokens does not fit in one of %lld",
-                        (long long)src->tokens, (long long)dst->max_tokens);
+                        (long long)src->tokens, (long long)dst->room_tokens);
     memcpy(dst->fixed, src->fixed, src->fixed_bytes);
     for (int64_t l = 0; l < src->mla_layers; l++)
         memcpy(tri_state_mla(dst, l), tri__state_rows(src, l),
@@ -119,7 +143,7 @@ float *tri_state_conv(struct tri_state *state, int64_t kda_index)
 char *tri__state_rows(const struct tri_state *state, int64_t mla_index)
 {
     TRI_ASSERT(mla_index >= 0 && mla_index < state->mla_layers);
-    return state->cache + (uint64_t)(mla_index * state->max_tokens) * state->mla_row_bytes;
+    return state->cache + (uint64_t)mla_index * state->layer_bytes;
 }
 
 void *tri_state_mla(struct tri_state *state, int64_t mla_index)
@@ -136,13 +160,13 @@ void tri_state_put_mla(struct tri_state *state, int64_t mla_index, int64_t token
                        int64_t n)
 {
     char *out = tri__state_rows(state, mla_index) + (uint64_t)token * state->mla_row_bytes;
-    TRI_ASSERT(token >= 0 && n >= 0 && token + n <= state->max_tokens);
+    TRI_ASSERT(token >= 0 && n >= 0 && token + n <= state->room_tokens);
     for (int64_t i = 0; i < n; i++, out += state->mla_row_bytes)
         tri_row_encode(out, NULL, state->cache_dtype, rows + i * state->mla_row, state->mla_row);
 }
 
 void tri_state_advance(struct tri_state *state, int64_t n)
 {
-    TRI_ASSERT(n >= 0 && state->tokens + n <= state->max_tokens);
+    TRI_ASSERT(n >= 0 && state->tokens + n <= state->room_tokens);
     state->tokens += n;
 }

@@ -1,11 +1,11 @@
 /*
- * A state as a file. Little-endian, in this order:
+ * A state as a file. Little-endian, in this order, each section followed by its sum:
  *
- *   header 80 bytes | ids n_tokens * int32 | fixed part | per MLA layer tokens rows of the cache |
- * sum
+ *   header 80 bytes, ids n_tokens * int32 | fixed part | per MLA layer tokens rows of the cache
  *
- * The sum is tri_hash64 chained over those parts. Nothing of the file is believed before its
- * size fits its header, its header fits the model, and its sum fits its bytes.
+ * A sum is tri_hash64 chained over everything before it, so that the last one covers the file. The
+ * first lets a cache read which tokens a file is for without reading all of it. Nothing of the file
+ * is believed before its size fits its header, its header fits the model, and its sums its bytes.
  */
 #include "state/state.h"
 
@@ -27,7 +27,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == 80, "state file header");
 
-static const char MAGIC[8] = "TRISTAT1";
+static const char MAGIC[8] = "TRISTAT2"; /* the last byte is the version of the format */
 struct file {
     int fd;
     const char *path;
@@ -84,6 +84,22 @@ static void fill_header(struct header *h, const struct tri_state *s, uint64_t fi
     memcpy(h->magic, MAGIC, sizeof h->magic);
 }
 
+/* The sum of what went before; part of the chain itself. */
+static enum tri_status put_sum(struct file *f)
+{
+    uint64_t sum = f->sum;
+    return put(f, &sum, sizeof sum);
+}
+
+static enum tri_status get_sum(struct file *f)
+{
+    uint64_t sum = f->sum, stored = 0;
+    enum tri_status st = get(f, &stored, sizeof stored);
+    if (!st && stored != sum)
+        st = tri_fail(f->err, TRI_FORMAT, "%s: damaged (its checksum does not fit)", f->path);
+    return st;
+}
+
 static enum tri_status put_state(struct file *f, const struct tri_state *s, uint64_t fingerprint,
                                  const int32_t *tokens)
 {
@@ -93,14 +109,43 @@ static enum tri_status put_state(struct file *f, const struct tri_state *s, uint
     if (!st)
         st = put(f, tokens, (size_t)s->tokens * sizeof *tokens);
     if (!st)
+        st = put_sum(f);
+    if (!st)
         st = put(f, s->fixed, s->fixed_bytes);
-    for (int64_t l = 0; l < s->mla_layers && !st; l++)
+    if (!st)
+        st = put_sum(f);
+    for (int64_t l = 0; l < s->mla_layers && !st; l++) {
         st = put(f, tri__state_rows(s, l), (uint64_t)s->tokens * s->mla_row_bytes);
-    if (!st) {
-        uint64_t sum = f->sum;
-        st = put(f, &sum, sizeof sum);
+        if (!st)
+            st = put_sum(f);
     }
     return st;
+}
+
+uint64_t tri_state_file_bytes(const struct tri_state *state)
+{
+    const struct tri_state *s = state;
+    uint64_t sums = 2 + (uint64_t)s->mla_layers;
+    return sizeof(struct header) + (uint64_t)s->tokens * sizeof(int32_t) + s->fixed_bytes +
+           (uint64_t)(s->mla_layers * s->tokens) * s->mla_row_bytes + sums * sizeof(uint64_t);
+}
+
+/* The folder of a renamed file: without this a crash may undo the rename. */
+static enum tri_status sync_folder(const char *path, struct tri_error *err)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) && errno != EINVAL)) {
+        int sys_errno = errno;
+        if (fd >= 0)
+            close(fd);
+        return tri_fail_errno(err, TRI_IO, sys_errno, "cannot write the folder %s", folder);
+    }
+    close(fd);
+    return TRI_OK;
 }
 
 enum tri_status tri_state_save(const struct tri_state *state, const char *path,
@@ -114,7 +159,7 @@ enum tri_status tri_state_save(const struct tri_state *state, const char *path,
     if (snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temp)
         return tri_fail(err, TRI_ARG, "the path of the state file is too long");
     struct file f = { .path = path, .err = err };
-    f.fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    f.fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f.fd < 0)
         return tri_fail_errno(err, TRI_IO, errno, "cannot create %s", temp);
     enum tri_status st = put_state(&f, state, fingerprint, tokens);
@@ -126,38 +171,38 @@ enum tri_status tri_state_save(const struct tri_state *state, const char *path,
         st = tri_fail_errno(err, TRI_IO, errno, "cannot rename %s to %s", temp, path);
     if (st)
         unlink(temp);
-    return st;
+    return st ? st : sync_folder(path, err);
 }
 
-/* The header must be ours, of this model, and fit both the state's room and the file's size. */
+/* The header must be ours, of this model, and fit the file's size. */
 static enum tri_status check_header(const struct file *f, const struct header *h,
                                     const struct tri_state *s, uint64_t fingerprint)
 {
     struct header want;
     struct stat sb;
     fill_header(&want, s, fingerprint);
-    if (memcmp(h->magic, MAGIC, sizeof h->magic))
+    if (memcmp(h->magic, MAGIC, sizeof h->magic - 1))
         return tri_fail(f->err, TRI_FORMAT, "%s: not a saved state", f->path);
+    if (memcmp(h->magic, MAGIC, sizeof h->magic))
+        return tri_fail(f->err, TRI_FORMAT, "%s: saved by another version of this program",
+                        f->path);
     if (h->fingerprint != fingerprint)
         return tri_fail(f->err, TRI_FORMAT, "%s: saved by another model", f->path);
     want.tokens = h->tokens;
-    if (memcmp(h, &want, sizeof want) || h->tokens < 0)
+    if (memcmp(h, &want, sizeof want) || h->tokens < 0 || h->tokens > INT32_MAX)
         return tri_fail(f->err, TRI_FORMAT, "%s: its shapes are not this model's", f->path);
-    if (h->tokens > s->max_tokens)
-        return tri_fail(f->err, TRI_LIMIT,
-                        "%s: holds %" PRId64 " tokens, the context here is %" PRId64
-                        "; open with a larger --context",
-                        f->path, h->tokens, s->max_tokens);
-    uint64_t bytes = sizeof *h + (uint64_t)h->tokens * 4 + s->fixed_bytes +
-                     (uint64_t)(s->mla_layers * h->tokens) * s->mla_row_bytes + 8;
-    if (fstat(f->fd, &sb) || (uint64_t)sb.st_size != bytes)
+    struct tri_state shape = *s;
+    shape.tokens = h->tokens;
+    uint64_t bytes = tri_state_file_bytes(&shape);
+    if (fstat(f->fd, &sb) || !S_ISREG(sb.st_mode) || (uint64_t)sb.st_size != bytes)
         return tri_fail(f->err, TRI_FORMAT, "%s: %lld bytes where %" PRIu64 " are expected",
                         f->path, (long long)sb.st_size, bytes);
     return TRI_OK;
 }
 
-static enum tri_status get_state(struct file *f, struct tri_state *s, uint64_t fingerprint,
-                                 int32_t **tokens, int64_t *n_tokens)
+/* Header and ids, checked: what both a whole reading and a peek begin with. */
+static enum tri_status get_head(struct file *f, const struct tri_state *s, uint64_t fingerprint,
+                                int32_t **tokens, int64_t *n_tokens)
 {
     struct header h;
     enum tri_status st = get(f, &h, sizeof h);
@@ -170,21 +215,39 @@ static enum tri_status get_state(struct file *f, struct tri_state *s, uint64_t f
         return tri_fail(f->err, TRI_NOMEM, "%s: no memory for its ids", f->path);
     st = get(f, ids, (size_t)h.tokens * sizeof *ids);
     if (!st)
-        st = get(f, s->fixed, s->fixed_bytes);
-    for (int64_t l = 0; l < s->mla_layers && !st; l++)
-        st = get(f, tri__state_rows(s, l), (uint64_t)h.tokens * s->mla_row_bytes);
-    uint64_t sum = f->sum, stored = 0;
-    if (!st)
-        st = get(f, &stored, sizeof stored);
-    if (!st && stored != sum)
-        st = tri_fail(f->err, TRI_FORMAT, "%s: damaged (its checksum does not fit)", f->path);
+        st = get_sum(f);
     if (st) {
         tri_free(ids);
         return st;
     }
-    s->tokens = h.tokens;
     *tokens = ids;
     *n_tokens = h.tokens;
+    return TRI_OK;
+}
+
+static enum tri_status get_body(struct file *f, struct tri_state *s, int64_t n_tokens)
+{
+    if (n_tokens > s->room_tokens)
+        return tri_fail(f->err, TRI_LIMIT,
+                        "%s: holds %" PRId64 " tokens, the context here is %" PRId64
+                        "; open with a larger --context",
+                        f->path, n_tokens, s->room_tokens);
+    enum tri_status st = get(f, s->fixed, s->fixed_bytes);
+    if (!st)
+        st = get_sum(f);
+    for (int64_t l = 0; l < s->mla_layers && !st; l++) {
+        st = get(f, tri__state_rows(s, l), (uint64_t)n_tokens * s->mla_row_bytes);
+        if (!st)
+            st = get_sum(f);
+    }
+    return st;
+}
+
+static enum tri_status open_file(struct file *f)
+{
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (f->fd < 0)
+        return tri_fail_errno(f->err, TRI_IO, errno, "%s", f->path);
     return TRI_OK;
 }
 
@@ -192,12 +255,35 @@ enum tri_status tri_state_load(struct tri_state *state, const char *path, uint64
                                int32_t **tokens, int64_t *n_tokens, struct tri_error *err)
 {
     struct file f = { .path = path, .err = err };
-    f.fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f.fd < 0)
-        return tri_fail_errno(err, TRI_IO, errno, "%s", path);
-    enum tri_status st = get_state(&f, state, fingerprint, tokens, n_tokens);
-    close(f.fd);
+    enum tri_status st = open_file(&f);
     if (st)
+        return st;
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    st = get_head(&f, state, fingerprint, &ids, &n);
+    if (!st)
+        st = get_body(&f, state, n);
+    close(f.fd);
+    if (st) {
         tri_state_clear(state);
+        tri_free(ids);
+        return st;
+    }
+    state->tokens = n;
+    *tokens = ids;
+    *n_tokens = n;
+    return TRI_OK;
+}
+
+enum tri_status tri_state_peek(const struct tri_state *shape, const char *path,
+                               uint64_t fingerprint, int32_t **tokens, int64_t *n_tokens,
+                               struct tri_error *err)
+{
+    struct file f = { .path = path, .err = err };
+    enum tri_status st = open_file(&f);
+    if (st)
+        return st;
+    st = get_head(&f, shape, fingerprint, tokens, n_tokens);
+    close(f.fd);
     return st;
 }

@@ -16,9 +16,9 @@ static float made_up(uint64_t seed, uint64_t i, float spread)
 enum tri_status tri_state_fill(struct tri_state *state, int64_t tokens, uint64_t seed,
                                struct tri_error *err)
 {
-    if (tokens < 0 || tokens > state->max_tokens)
+    if (tokens < 0 || tokens > state->room_tokens)
         return tri_fail(err, TRI_LIMIT, "a past of %lld tokens does not fit in %lld",
-                        (long long)tokens, (long long)state->max_tokens);
+                        (long long)tokens, (long long)state->room_tokens);
     uint64_t n = 0, fixed = state->fixed_bytes / sizeof(float);
     for (; n < fixed; n++)
         state->fixed[n] = made_up(seed, n, 0.1f);

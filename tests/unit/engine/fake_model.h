@@ -7,14 +7,17 @@
 #define TRI_TESTS_FAKE_MODEL_H
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "model/model.h"
 
 enum { FAKE_VOCAB = 97, FAKE_ROOM = 4096 };
 
 struct tri_state {
-    int64_t n, max;
+    int64_t n, max, room;
     int32_t seen[FAKE_ROOM];
 };
 
@@ -23,6 +26,7 @@ struct tri_model {
     int64_t chunk_tokens;
     int64_t poison;       /* NaN logits right after this token id; -1: never */
     enum tri_status fail; /* returned by the next forward */
+    _Atomic int slow_us;  /* a step takes at least so long */
     int64_t calls, rows_last, runs_last, rows[256]; /* rows[i]: of the i-th call */
 };
 
@@ -48,9 +52,32 @@ enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens, str
     (void)model;
     (void)err;
     struct tri_state *s = tri_calloc(1, sizeof *s);
-    s->max = max_tokens;
+    s->max = s->room = max_tokens;
     *out = s;
     return TRI_OK;
+}
+
+enum tri_status tri_model_growing_state(struct tri_model *model, int64_t max_tokens,
+                                        struct tri_state **out, struct tri_error *err)
+{
+    enum tri_status st = tri_model_state(model, max_tokens, out, err);
+    (*out)->room = 0;
+    return st;
+}
+
+/* Room is counted as 10 bytes a token, as tri_state_cost of the scheduler's tests has it. */
+enum tri_status tri_state_make_room(struct tri_state *state, int64_t tokens, struct tri_error *err)
+{
+    TRI_ASSERT(tokens >= state->n);
+    if (tokens > state->max)
+        return tri_fail(err, TRI_LIMIT, "too much room");
+    state->room = tokens;
+    return TRI_OK;
+}
+
+uint64_t tri_state_room_bytes(const struct tri_state *state, int64_t tokens)
+{
+    return 10 * (uint64_t)(tokens < state->max ? tokens : state->max);
 }
 
 void tri_state_close(struct tri_state *state)
@@ -73,33 +100,68 @@ void tri_state_clear(struct tri_state *state)
     state->n = 0;
 }
 
-static struct tri_state fake_file; /* one file is enough */
+enum tri_status tri_state_copy(struct tri_state *dst, const struct tri_state *src,
+                               struct tri_error *err)
+{
+    if (src->n > dst->room)
+        return tri_fail(err, TRI_LIMIT, "too small");
+    memcpy(dst->seen, src->seen, (size_t)src->n * sizeof *src->seen);
+    dst->n = src->n;
+    return TRI_OK;
+}
+
+/* Files: fingerprint, count, ids. What is not that is refused. */
+uint64_t tri_state_file_bytes(const struct tri_state *state)
+{
+    return 16 + 4 * (uint64_t)state->n;
+}
 
 enum tri_status tri_state_save(const struct tri_state *state, const char *path,
                                uint64_t fingerprint, const int32_t *tokens, int64_t n_tokens,
                                struct tri_error *err)
 {
-    (void)path;
-    (void)fingerprint;
-    (void)tokens;
-    (void)err;
-    TRI_ASSERT(n_tokens == state->n);
-    fake_file = *state;
+    FILE *f = fopen(path, "wb");
+    TRI_ASSERT(n_tokens == state->n && memcmp(tokens, state->seen, (size_t)n_tokens * 4) == 0);
+    if (!f)
+        return tri_fail(err, TRI_IO, "cannot write");
+    bool ok = fwrite(&fingerprint, 8, 1, f) == 1 && fwrite(&n_tokens, 8, 1, f) == 1 &&
+              (n_tokens == 0 || fwrite(tokens, (size_t)n_tokens * 4, 1, f) == 1);
+    return fclose(f) == 0 && ok ? TRI_OK : TRI_IO;
+}
+
+enum tri_status tri_state_peek(const struct tri_state *shape, const char *path,
+                               uint64_t fingerprint, int32_t **tokens, int64_t *n_tokens,
+                               struct tri_error *err)
+{
+    uint64_t print = 0;
+    int64_t n = 0;
+    FILE *f = fopen(path, "rb");
+    (void)shape;
+    if (!f)
+        return tri_fail(err, TRI_IO, "cannot read");
+    int32_t *ids = tri_calloc(FAKE_ROOM, sizeof *ids);
+    bool ok = fread(&print, 8, 1, f) == 1 && fread(&n, 8, 1, f) == 1 && print == fingerprint &&
+              n >= 0 && n <= FAKE_ROOM && fread(ids, 4, FAKE_ROOM, f) == (size_t)n;
+    fclose(f);
+    if (!ok) {
+        tri_free(ids);
+        return tri_fail(err, TRI_FORMAT, "damaged");
+    }
+    *tokens = ids;
+    *n_tokens = n;
     return TRI_OK;
 }
 
 enum tri_status tri_state_load(struct tri_state *state, const char *path, uint64_t fingerprint,
                                int32_t **tokens, int64_t *n_tokens, struct tri_error *err)
 {
-    (void)path;
-    (void)fingerprint;
-    (void)err;
-    int64_t max = state->max;
-    *state = fake_file;
-    state->max = max;
-    *tokens = tri_calloc((size_t)state->n + 1, sizeof **tokens);
-    memcpy(*tokens, state->seen, (size_t)state->n * sizeof **tokens);
-    *n_tokens = state->n;
+    enum tri_status st = tri_state_peek(state, path, fingerprint, tokens, n_tokens, err);
+    state->n = 0;
+    if (st != TRI_OK)
+        return st;
+    TRI_ASSERT(*n_tokens <= state->room);
+    state->n = *n_tokens;
+    memcpy(state->seen, *tokens, (size_t)state->n * sizeof **tokens);
     return TRI_OK;
 }
 
@@ -122,10 +184,11 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
     (void)taps;
     enum tri_status st = model->fail;
     model->fail = TRI_OK;
+    usleep((useconds_t)model->slow_us);
     int64_t rows = 0;
     for (int64_t i = 0; i < n_runs && st == TRI_OK; i++) {
         struct tri_state *s = runs[i].state;
-        TRI_ASSERT(runs[i].n_tokens >= 1 && s->n + runs[i].n_tokens <= s->max);
+        TRI_ASSERT(runs[i].n_tokens >= 1 && s->n + runs[i].n_tokens <= s->room);
         rows += runs[i].n_tokens;
         for (int64_t t = 0; t < runs[i].n_tokens; t++) {
             s->seen[s->n++] = runs[i].tokens[t];

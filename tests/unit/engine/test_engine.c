@@ -6,6 +6,8 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include <unistd.h>
+
 #include "unit/engine/fake_model.h"
 
 struct rig {
@@ -298,6 +300,10 @@ static void saved_and_loaded_goes_on_alike(void **state)
 {
     (void)state;
     struct rig rig;
+    char path[] = "/tmp/trireme-engine-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
     rig_up(&rig, 64, 1);
     struct tri_sequence *s = sequence(&rig, 400);
     struct tri_generate how = greedy(40);
@@ -315,15 +321,63 @@ static void saved_and_loaded_goes_on_alike(void **state)
     run(&rig, s);
     memcpy(half, tri_sequence_tokens(s, &n), sizeof half);
     assert_int_equal(n, 50);
-    assert_int_equal(tri_sequence_save(s, "x", NULL), TRI_OK);
+    assert_int_equal(tri_sequence_save(s, path, NULL), TRI_OK);
     prompt(s, 9, 9);
-    assert_int_equal(tri_sequence_load(s, "x", NULL), TRI_OK);
+    assert_int_equal(tri_sequence_load(s, path, NULL), TRI_OK);
+    unlink(path);
     assert_int_equal(tri_sequence_prompt(s, half, 50, &reused, NULL), TRI_OK);
     assert_int_equal(reused, 49);
     start(s, how);
     run(&rig, s);
     assert_memory_equal(tri_sequence_tokens(s, &n), whole, sizeof whole);
     tri_sequence_close(s);
+    rig_down(&rig);
+}
+
+/* Stopped in the middle and gone on elsewhere: penalties, draws and the count of new tokens are
+ * those of one that was never stopped. */
+static void resumed_is_as_never_stopped(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_up(&rig, 64, 2);
+    struct tri_sequence *s = sequence(&rig, 400), *t = sequence(&rig, 400);
+    struct tri_generate how = greedy(60);
+    how.sampling = tri_sampling_default();
+    how.sampling.seed = 5;
+    how.sampling.frequency_penalty = 0.7;
+    how.sampling.repetition_penalty = 1.3;
+    how.min_tokens = 55;
+    prompt(s, 30, 4);
+    start(s, how);
+    run(&rig, s);
+    int32_t whole[90], part[60];
+    int64_t n = 0, reused = 0;
+    memcpy(whole, tri_sequence_tokens(s, &n), sizeof whole);
+    assert_int_equal(n, 90);
+    prompt(s, 30, 4);
+    start(s, how);
+    const struct tri_step_event *events;
+    int64_t n_events;
+    do
+        assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    while (tri_sequence_computed(s) < 59);
+    tri_sequence_stop(s);
+    memcpy(part, tri_sequence_tokens(s, &n), sizeof part);
+    assert_int_equal(n, 60);
+    struct tri_state *copy = NULL;
+    assert_int_equal(tri_model_state(&rig.model, 59, &copy, NULL), TRI_OK);
+    assert_int_equal(tri_sequence_snapshot(s, copy, NULL), TRI_OK);
+    assert_int_equal(tri_sequence_restore(t, copy, part, 59, NULL), TRI_OK);
+    assert_int_equal(tri_sequence_prompt(t, part, 60, &reused, NULL), TRI_OK);
+    assert_int_equal(reused, 59);
+    assert_int_equal(tri_sequence_resume(t, &how, 30, NULL), TRI_OK);
+    run(&rig, t);
+    assert_memory_equal(tri_sequence_tokens(t, &n), whole, sizeof whole);
+    assert_int_equal(n, 90);
+    tri_state_close(copy);
+    tri_sequence_close(s);
+    tri_sequence_close(t);
     rig_down(&rig);
 }
 
@@ -491,6 +545,7 @@ int main(void)
         cmocka_unit_test(the_context_is_refused_not_cut),
         cmocka_unit_test(a_continued_prompt_is_reused),
         cmocka_unit_test(saved_and_loaded_goes_on_alike),
+        cmocka_unit_test(resumed_is_as_never_stopped),
         cmocka_unit_test(nan_ends_only_its_own_sequence),
         cmocka_unit_test(a_failed_step_is_told_and_can_be_repeated),
         cmocka_unit_test(bad_options_are_refused),
