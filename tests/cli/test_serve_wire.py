@@ -185,10 +185,12 @@ def stream_socket(server, small=False, **more):
 
 class Slow(unittest.TestCase):
     def test_keepalive_and_output(self):
-        """One reader that does not read holds the only slot: its output is bounded and counted; the
-        next stream waits in silence and gets a comment within 1 s, then at least every 10 s."""
+        """One reader that does not read holds the only slot (it ranks before, else it would have to
+        make room): its output is bounded and counted; the next stream waits in silence and gets a
+        comment within 1 s, then at least every 10 s."""
         server = Server("--context", "16384", "--parallel", "1", "--max-output", "64K")
-        idle = stream_socket(server, small=True, max_tokens=16000, logprobs=True, top_logprobs=20)
+        idle = stream_socket(server, small=True, max_tokens=16000, logprobs=True, top_logprobs=20,
+                             priority=-1)
         self.assertTrue(wait_for(lambda: hits(server, "output_bytes") >= 1))
         made = [0, -1]
 
