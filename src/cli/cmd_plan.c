@@ -99,7 +99,8 @@ static const struct argp_option options[] = {
     { "launch", KEY_LAUNCH, 0, 0, "launch commands, each flag explained", 0 },
     { "guide", KEY_GUIDE, 0, 0, "bring it up stage by stage: what each must show", 0 },
     { "checklist", KEY_CHECKLIST, 0, 0, "what to ask of a vendor", 0 },
-    { "check", KEY_CHECK, "RESULT", 0, "a bench result (vLLM's or AIPerf's JSON) beside it", 0 },
+    { "check", KEY_CHECK, "RESULT", 0,
+      "a result (vLLM's, AIPerf's, trireme speed --json) beside it", 0 },
     { "buy", KEY_BUY, 0, 0, "no --hw: what would do it, cheapest first", 0 },
     { "validate", KEY_VALIDATE, 0, 0, "the time model against published measurements", 0 },
     { "list", KEY_LIST, "WHAT", 0, "devices, models or engines", 0 },
@@ -383,7 +384,7 @@ static enum tri_status render(struct request *r, const struct tri_plan *plan, st
 {
     struct tri_report_style style = { .width = 100, .color = isatty(1), .all = r->all };
     if (r->check)
-        return tri_plan_check(plan, r->check, out, &r->err);
+        return tri_plan_check(plan, r->check, r->json, out, &r->err);
     if (r->json)
         return tri_plan_json(plan, out, &r->err);
     if (r->launch)

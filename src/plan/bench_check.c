@@ -1,91 +1,55 @@
 /*
- * A bench result beside the plan: what share of each figure was reached, whether the result agrees
- * with itself, and the likeliest cause of the gap. Reads vLLM's --save-result file and AIPerf's
- * profile_export_aiperf.json (planner notes 4.3).
+ * A result beside the plan: what share of each figure was reached, whether the result agrees with
+ * itself, and the likeliest cause of the gap.
  */
-#include "plan/report.h"
+#include "plan/bench_priv.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CHECK_MAX_BYTES = 64 << 20, CHECK_MAX_CAUSES = 6 };
+enum { MAX_CAUSES = 8, MAX_FIGURES = TRI__BENCH_MAX_ROWS };
 
-struct result {
-    const char *tool;
-    double ttft_ms, tpot_ms, itl_ms, tokens_per_s, requests_per_s; /* 0 unknown */
-    double input_tokens, output_tokens, concurrency, failed;
+struct figure {
+    char name[48];
+    double planned, measured;
+    bool time; /* smaller is better */
 };
 
-/* AIPerf: { "metric": { "unit": ..., "avg": ... } }. */
-static double average(const json_t *root, const char *metric)
-{
-    const json_t *m = json_object_get(root, metric);
-    double value = tri__num(m, "avg", 0);
-    const char *unit = tri__str(m, "unit", "");
-    return !strcmp(unit, "s") || !strcmp(unit, "sec") ? value * 1000
-           : !strcmp(unit, "us")                      ? value / 1000
-           : !strcmp(unit, "ns")                      ? value / 1e6
-                                                      : value;
-}
-
-static bool read_aiperf(struct result *r, const json_t *root)
-{
-    if (!json_is_object(json_object_get(root, "time_to_first_token")) &&
-        !json_is_object(json_object_get(root, "request_latency")))
-        return false;
-    r->tool = "AIPerf";
-    r->ttft_ms = average(root, "time_to_first_token");
-    r->tpot_ms = average(root, "inter_token_latency"); /* (latency - TTFT) / (tokens - 1) */
-    r->itl_ms = average(root, "inter_chunk_latency");
-    r->tokens_per_s = tri__num(json_object_get(root, "output_token_throughput"), "avg", 0);
-    r->requests_per_s = tri__num(json_object_get(root, "request_throughput"), "avg", 0);
-    r->input_tokens = tri__num(json_object_get(root, "input_sequence_length"), "avg", 0);
-    r->output_tokens = tri__num(json_object_get(root, "output_sequence_length"), "avg", 0);
-    const json_t *config = json_object_get(root, "input_config");
-    const json_t *loadgen = json_object_get(config, "loadgen");
-    r->concurrency = tri__num(loadgen, "concurrency", 0);
-    r->failed = tri__num(json_object_get(root, "error_request_count"), "avg", 0);
-    return true;
-}
-
-static bool read_vllm(struct result *r, const json_t *root)
-{
-    if (!json_object_get(root, "mean_ttft_ms") || !json_object_get(root, "output_throughput"))
-        return false;
-    double completed = tri__num(root, "completed", 0);
-    r->tool = "vLLM bench";
-    r->ttft_ms = tri__num(root, "mean_ttft_ms", 0);
-    r->tpot_ms = tri__num(root, "mean_tpot_ms", 0);
-    r->itl_ms = tri__num(root, "mean_itl_ms", 0);
-    r->tokens_per_s = tri__num(root, "output_throughput", 0);
-    r->requests_per_s = tri__num(root, "request_throughput", 0);
-    r->concurrency = tri__num(root, "max_concurrency", 0);
-    r->failed = tri__num(root, "failed", 0);
-    if (completed > 0) {
-        r->input_tokens = tri__num(root, "total_input_tokens", 0) / completed;
-        r->output_tokens = tri__num(root, "total_output_tokens", 0) / completed;
-    }
-    return true;
-}
-
-/* ---- causes --------------------------------------------------------------------------------- */
-
-struct causes {
-    char text[CHECK_MAX_CAUSES][240];
-    int count;
+struct check {
+    const struct tri_plan *plan;
+    const struct tri__bench *bench;
+    struct figure figure[MAX_FIGURES];
+    int figures;
+    char cause[MAX_CAUSES][260];
+    int causes;
+    bool same_load;
 };
 
-static void say(struct causes *c, const char *format, ...) TRI_PRINTF(2, 3);
-static void say(struct causes *c, const char *format, ...)
+static void say(struct check *c, const char *format, ...) TRI_PRINTF(2, 3);
+static void say(struct check *c, const char *format, ...)
 {
     va_list args;
-    if (c->count == CHECK_MAX_CAUSES)
+    if (c->causes == MAX_CAUSES)
         return;
     va_start(args, format);
-    vsnprintf(c->text[c->count++], sizeof c->text[0], format, args);
+    vsnprintf(c->cause[c->causes++], sizeof c->cause[0], format, args);
     va_end(args);
+}
+
+static double share_of(const struct figure *f)
+{
+    return f->time ? f->planned / f->measured : f->measured / f->planned;
+}
+
+static void add(struct check *c, const char *name, double planned, double measured, bool time)
+{
+    if (measured <= 0 || planned <= 0 || c->figures == MAX_FIGURES)
+        return;
+    struct figure *f = &c->figure[c->figures++];
+    *f = (struct figure){ .planned = planned, .measured = measured, .time = time };
+    snprintf(f->name, sizeof f->name, "%s", name);
 }
 
 static bool differs(double a, double b, double share)
@@ -93,22 +57,33 @@ static bool differs(double a, double b, double share)
     return a > 0 && b > 0 && fabs(a / b - 1) > share;
 }
 
+/* ---- a server under load -------------------------------------------------------------------- */
+
 /* Before anything is blamed: was the same load asked, and does the file agree with itself? */
-static void check_load(const struct tri_plan *p, const struct result *r, struct causes *c)
+static void check_load(struct check *c)
 {
-    const struct tri_plan_options *o = &p->options;
+    const struct tri_plan_options *o = &c->plan->options;
+    const struct tri__bench *r = c->bench;
     if (differs(r->input_tokens, (double)o->input_tokens, 0.15) ||
-        differs(r->output_tokens, (double)o->output_tokens, 0.15))
+        differs(r->output_tokens, (double)o->output_tokens, 0.15)) {
+        c->same_load = false;
         say(c,
             "another load: %.0f tokens in and %.0f out were measured, %lld and %lld planned; plan "
             "again with --input %.0f --output %.0f",
             r->input_tokens, r->output_tokens, (long long)o->input_tokens,
-            (long long)o->output_tokens, r->input_tokens, r->output_tokens);
-    if (differs(r->concurrency, (double)o->concurrency, 0.01))
+            (long long)o->output_tokens, fmax(1, round(r->input_tokens)),
+            fmax(1, round(r->output_tokens)));
+    }
+    if (differs(r->concurrency, (double)o->concurrency, 0.01)) {
+        c->same_load = false;
         say(c,
             "another load: %.0f at once were measured, %lld planned; plan again with "
             "--concurrency %.0f",
             r->concurrency, (long long)o->concurrency, r->concurrency);
+    }
+    if (differs(r->acceptance, c->plan->acceptance, 0.1))
+        say(c, "speculation yielded %.2f tokens a step, %.2f planned; plan again with --acceptance",
+            r->acceptance, c->plan->acceptance);
     if (r->failed > 0)
         say(c, "%.0f requests failed: the figures leave them out", r->failed);
     double latency_s = (r->ttft_ms + r->tpot_ms * (r->output_tokens - 1)) / 1000;
@@ -118,6 +93,11 @@ static void check_load(const struct tri_plan *p, const struct result *r, struct 
             "Little's law: rate x latency is %.1f of %.0f clients: the client or a warm-up held "
             "requests back, not the engine",
             little, r->concurrency);
+    if (little > r->concurrency * 1.15 && r->concurrency > 0)
+        say(c,
+            "Little's law: rate x latency is %.1f of %.0f clients: the file contradicts itself "
+            "(TPOT counted per chunk, or tokens counted twice)",
+            little, r->concurrency);
     if (r->itl_ms > r->tpot_ms * 1.5 && r->tpot_ms > 0)
         say(c,
             "gaps between chunks (%.1f ms) are %.1f times TPOT: chunks carry several tokens "
@@ -125,8 +105,10 @@ static void check_load(const struct tri_plan *p, const struct result *r, struct 
             r->itl_ms, r->itl_ms / r->tpot_ms);
 }
 
-static void blame(const struct tri_plan *p, const struct result *r, struct causes *c)
+static void blame_server(struct check *c)
 {
+    const struct tri_plan *p = c->plan;
+    const struct tri__bench *r = c->bench;
     const struct tri_speed *s = &p->best.speed;
     double decode = r->tpot_ms > 0 ? s->tpot_ms / r->tpot_ms : 1;
     double prompt = r->ttft_ms > 0 ? s->ttft_ms / r->ttft_ms : 1;
@@ -157,56 +139,139 @@ static void blame(const struct tri_plan *p, const struct result *r, struct cause
             "or synthetic acceptance; check what was counted");
 }
 
-static void row(struct tri_buf *out, const char *name, double planned, double measured, bool time)
+/* ---- an engine without a server (trireme speed) --------------------------------------------- */
+
+static void add_row(struct check *c, const struct tri__clock *clock,
+                    const struct tri__bench_row *row)
 {
-    if (measured <= 0 || planned <= 0)
+    char name[48];
+    double planned = 0;
+    if (row->decode) {
+        snprintf(name, sizeof name, "decode b%.0f depth %.0f", row->batch, row->depth);
+        planned = row->batch / tri__decode_s(clock, row->batch, fmax(1, row->depth), NULL);
+    } else {
+        struct tri__prompt prompt = { row->tokens, row->depth, row->tokens, 1 };
+        snprintf(name, sizeof name, "prefill %.0f depth %.0f", row->tokens, row->depth);
+        planned = row->tokens / tri__prefill_s(clock, prompt, NULL);
+    }
+    add(c, name, planned, row->tokens_per_s, false);
+}
+
+static void blame_engine(struct check *c, const struct tri__clock *clock)
+{
+    const struct tri_device *d = &c->plan->fleet.device;
+    const struct tri__bench *r = c->bench;
+    double reads = clock->work[0].dense_bytes + clock->work[0].head_bytes, worst = 1;
+    double expected = d->bw_gbs * c->plan->profile->bw_eff;
+    bool slow_prefill = false, slow_decode = false;
+    for (int i = 0; i < c->figures; i++) {
+        double share = share_of(&c->figure[i]);
+        bool slow = share < 1 / (1 + c->plan->best.speed.band);
+        slow_decode |= slow && c->figure[i].name[0] == 'd';
+        slow_prefill |= slow && c->figure[i].name[0] == 'p';
+        worst = share < worst ? share : worst;
+    }
+    if (differs(r->trunk_bytes, reads, 0.03)) {
+        c->same_load = false;
+        say(c,
+            "another model or format: a step reads %.1f MB of trunk there (--trunk %s), %.1f "
+            "planned; plan again with that model and --dense",
+            r->trunk_bytes / 1e6, r->trunk, reads / 1e6);
+    }
+    if (r->read_gbs > 0 && r->read_gbs < expected * 0.9)
+        say(c,
+            "memory: this machine reads %.0f GB/s, the plan counts on %.0f of %s's %.0f: modules "
+            "missing or slow, one socket only, or a shared machine",
+            r->read_gbs, expected, d->name, d->bw_gbs);
+    if (!c->same_load)
         return;
-    double share = time ? planned / measured : measured / planned;
-    tri_buf_printf(out, "  %-12s %10.4g planned %10.4g measured   %4.0f %% of plan ", name, planned,
-                   measured, share * 100);
-    for (int i = 0; i < (int)lround(share * 20) && i < 40; i++)
-        tri_buf_putc(out, '=');
-    tri_buf_putc(out, '\n');
+    if (slow_decode && r->read_gbs >= expected * 0.9)
+        say(c,
+            "decode reaches %.0f %% with bandwidth as planned: threads off their nodes, short "
+            "rows, or a batch the kernels do not like (trireme speed shows seconds by part)",
+            worst * 100);
+    if (slow_prefill)
+        say(c, "prefill is bound by operations: fewer cores or lower clocks than planned, or "
+               "kernels without this machine's matrix instructions (trireme info names them)");
 }
 
-static void render(const struct tri_plan *p, const struct result *r, struct tri_buf *out)
+/* ---- telling -------------------------------------------------------------------------------- */
+
+static void tell(const struct check *c, struct tri_buf *out)
 {
-    const struct tri_speed *s = &p->best.speed;
-    struct causes causes = { .count = 0 };
+    const struct tri_plan *p = c->plan;
     tri_buf_printf(out, "%s on %s, %s result beside the plan (band %.0f %%)\n", p->arch->name,
-                   p->fleet.text, r->tool, s->band * 100);
-    row(out, "TTFT ms", s->ttft_ms, r->ttft_ms, true);
-    row(out, "TPOT ms", s->tpot_ms, r->tpot_ms, true);
-    row(out, "tokens/s", s->tokens_per_s, r->tokens_per_s, false);
-    check_load(p, r, &causes);
-    bool same_load = causes.count == 0 || strncmp(causes.text[0], "another", 7) != 0;
-    if (same_load)
-        blame(p, r, &causes);
-    tri_buf_puts(out,
-                 causes.count ? "Likeliest first:\n" : "Within the band: nothing to look for.\n");
-    for (int i = 0; i < causes.count; i++)
-        tri_buf_printf(out, "  %d. %s\n", i + 1, causes.text[i]);
+                   p->fleet.text, c->bench->tool, p->best.speed.band * 100);
+    for (int i = 0; i < c->figures; i++) {
+        const struct figure *f = &c->figure[i];
+        double share = share_of(f);
+        tri_buf_printf(out, "  %-24s %10.4g planned %10.4g measured   %4.0f %% of plan ", f->name,
+                       f->planned, f->measured, fmin(share * 100, 9999));
+        for (int k = 0; k < (int)fmin(round(share * 20), 40); k++)
+            tri_buf_putc(out, '=');
+        tri_buf_putc(out, '\n');
+    }
+    tri_buf_puts(out, c->causes ? "Likeliest first:\n" : "Within the band: nothing to look for.\n");
+    for (int i = 0; i < c->causes; i++)
+        tri_buf_printf(out, "  %d. %s\n", i + 1, c->cause[i]);
 }
 
-enum tri_status tri_plan_check(const struct tri_plan *plan, const char *path, struct tri_buf *out,
-                               struct tri_error *err)
+static json_t *as_json(const struct check *c)
 {
-    json_t *root = NULL;
-    struct result r = { 0 };
-    enum tri_status status = tri_json_load(&root, path, CHECK_MAX_BYTES, err);
+    json_t *figures = json_array(), *causes = json_array();
+    const struct tri_speed *s = &c->plan->best.speed;
+    for (int i = 0; i < c->figures; i++) {
+        const struct figure *f = &c->figure[i];
+        json_array_append_new(figures, json_pack("{s:s, s:f, s:f, s:f, s:f, s:f}", "figure",
+                                                 f->name, "planned", f->planned, "low",
+                                                 tri__low(s, f->planned, f->time), "high",
+                                                 tri__high(s, f->planned, f->time), "measured",
+                                                 f->measured, "share_of_plan", share_of(f)));
+    }
+    for (int i = 0; i < c->causes; i++)
+        json_array_append_new(causes, json_string(c->cause[i]));
+    return json_pack("{s:s, s:s, s:s, s:b, s:f, s:o, s:o}", "model", c->plan->arch->name,
+                     "machines", c->plan->fleet.text, "tool", c->bench->tool, "same_load",
+                     (int)c->same_load, "error_band", s->band, "figures", figures, "causes",
+                     causes);
+}
+
+static void judge(struct check *c)
+{
+    const struct tri_plan *p = c->plan;
+    const struct tri_speed *s = &p->best.speed;
+    const struct tri__bench *r = c->bench;
+    if (r->rows) {
+        struct tri__clock clock;
+        tri__candidate_clock((const struct tri__plan *)p, &p->fleet, &p->best, &clock);
+        for (int i = 0; i < r->rows; i++)
+            add_row(c, &clock, &r->row[i]);
+        blame_engine(c, &clock);
+        return;
+    }
+    add(c, "TTFT ms", s->ttft_ms, r->ttft_ms, true);
+    add(c, "TPOT ms", s->tpot_ms, r->tpot_ms, true);
+    add(c, "tokens/s", s->tokens_per_s, r->tokens_per_s, false);
+    check_load(c);
+    if (c->same_load)
+        blame_server(c);
+}
+
+enum tri_status tri_plan_check(const struct tri_plan *plan, const char *path, bool json,
+                               struct tri_buf *out, struct tri_error *err)
+{
+    struct tri__bench bench;
+    struct check c = { .plan = plan, .bench = &bench, .same_load = true };
+    enum tri_status status = tri__bench_read(&bench, path, err);
     if (status)
         return status;
-    if (!read_vllm(&r, root) && !read_aiperf(&r, root))
-        status = tri_fail(err, TRI_FORMAT,
-                          "%s: neither vLLM's bench result (mean_ttft_ms, output_throughput) nor "
-                          "AIPerf's (time_to_first_token)",
-                          path);
-    else if (plan->best.grade < TRI_GRADE_GENERATES)
-        status = tri_fail(err, TRI_ARG,
-                          "the plan says %s %s: there is no speed to hold the result against",
-                          plan->arch->name, tri_grade_name(plan->best.grade));
-    else
-        render(plan, &r, out);
-    json_decref(root);
-    return status ? status : out->failed;
+    if (plan->best.grade < TRI_GRADE_GENERATES)
+        return tri_fail(err, TRI_ARG,
+                        "the plan says %s %s: there is no speed to hold the result against",
+                        plan->arch->name, tri_grade_name(plan->best.grade));
+    judge(&c);
+    if (json)
+        return tri__json_out(as_json(&c), out, err);
+    tell(&c, out);
+    return out->failed;
 }

@@ -173,39 +173,47 @@ static double hit_rate(double share)
 
 /* ---- speed ---------------------------------------------------------------------------------- */
 
+int64_t tri__candidate_clock(const struct tri__plan *plan, const struct tri_fleet *fleet,
+                             const struct tri_candidate *c, struct tri__clock *clock)
+{
+    const struct tri_stage_memory *m = &c->stage[c->full_stage];
+    *clock = (struct tri__clock){ .arch = plan->pub.arch,
+                                  .fleet = fleet,
+                                  .profile = plan->pub.profile,
+                                  .profiles = plan->profiles,
+                                  .layout = &c->layout,
+                                  .ask = tri__candidate_ask(plan, c),
+                                  .draft_tokens = plan->pub.draft_tokens,
+                                  .acceptance = plan->pub.acceptance,
+                                  .draft_bytes = plan->pub.draft_tokens ? 4.6e9 : 0,
+                                  .chunk_tokens = plan->pub.options.chunk_tokens,
+                                  .role = plan->pub.options.role,
+                                  .resident_share = 1,
+                                  .hit = 1,
+                                  .trunk_share = 1 };
+    int64_t held = m->capacity_sequences;
+    if (streams(plan, fleet, c)) {
+        struct resident r = resident_of(m);
+        clock->trunk_share = r.trunk_share;
+        clock->resident_share = r.expert_share;
+        clock->hit = hit_rate(r.expert_share);
+        held = 1;
+    }
+    tri__clock_set(clock);
+    return held;
+}
+
 void tri__candidate_speed(const struct tri__plan *plan, const struct tri_fleet *fleet,
                           const struct tri_candidate *c, int64_t concurrency, struct tri_speed *out)
 {
     const struct tri_plan_options *o = &plan->pub.options;
-    const struct tri_stage_memory *m = &c->stage[c->full_stage];
-    struct tri__clock clock = { .arch = plan->pub.arch,
-                                .fleet = fleet,
-                                .profile = plan->pub.profile,
-                                .profiles = plan->profiles,
-                                .layout = &c->layout,
-                                .ask = tri__candidate_ask(plan, c),
-                                .draft_tokens = plan->pub.draft_tokens,
-                                .acceptance = plan->pub.acceptance,
-                                .draft_bytes = plan->pub.draft_tokens ? 4.6e9 : 0,
-                                .chunk_tokens = o->chunk_tokens,
-                                .role = o->role,
-                                .resident_share = 1,
-                                .hit = 1,
-                                .trunk_share = 1 };
-    int64_t held = m->capacity_sequences > 0 ? m->capacity_sequences : 1;
-    if (streams(plan, fleet, c)) {
-        struct resident r = resident_of(m);
-        clock.trunk_share = r.trunk_share;
-        clock.resident_share = r.expert_share;
-        clock.hit = hit_rate(r.expert_share);
-        held = 1;
-    }
-    tri__clock_set(&clock);
+    struct tri__clock clock;
+    int64_t held = tri__candidate_clock(plan, fleet, c, &clock);
     struct tri__load load = { .input_tokens = o->input_tokens,
                               .output_tokens = o->output_tokens,
                               .concurrency = divide_up(concurrency, c->layout.replicas),
                               .spread = o->spread,
-                              .max_running = m->capacity_sequences ? held * c->layout.dp : 1 };
+                              .max_running = held > 0 ? held * c->layout.dp : 1 };
     if (o->max_sequences && o->max_sequences * c->layout.dp < load.max_running)
         load.max_running = o->max_sequences * c->layout.dp;
     tri__loop(&clock, &load, out);

@@ -310,10 +310,14 @@ enum tri_status tri_plan_html(const struct tri_plan *plan, struct tri_buf *out,
 enum tri_status tri_plan_launch(const struct tri_plan *plan, struct tri_buf *out);
 enum tri_status tri_plan_checklist(const struct tri_plan *plan, struct tri_buf *out);
 enum tri_status tri_plan_guide(const struct tri_plan *plan, struct tri_buf *out);
-/* A bench result (vLLM's or AIPerf's JSON) beside the plan, with the likeliest causes of the gap.
+/*
+ * A result file beside the plan: what share of each figure was reached and the likeliest causes of
+ * the gap, as text or JSON. Files: vLLM's and SGLang's bench, AIPerf, trireme speed --json, and a
+ * serve bench as docs/planner.md describes it. TRI_FORMAT for other files and absurd figures.
  */
 TRI_MUST_CHECK enum tri_status tri_plan_check(const struct tri_plan *plan, const char *path,
-                                              struct tri_buf *out, struct tri_error *err);
+                                              bool json, struct tri_buf *out,
+                                              struct tri_error *err);
 
 /* ---- what to buy ---------------------------------------------------------------------------- */
 

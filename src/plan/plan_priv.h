@@ -125,6 +125,9 @@ bool tri__candidate(const struct tri__plan *plan, const struct tri_fleet *fleet,
                     struct tri_candidate *c);
 bool tri__candidate_memory(const struct tri__plan *plan, const struct tri_fleet *fleet,
                            struct tri_candidate *c);
+/* What the time of a candidate depends on; returns the sequences that one attention group holds. */
+int64_t tri__candidate_clock(const struct tri__plan *plan, const struct tri_fleet *fleet,
+                             const struct tri_candidate *c, struct tri__clock *clock);
 void tri__candidate_speed(const struct tri__plan *plan, const struct tri_fleet *fleet,
                           const struct tri_candidate *c, int64_t concurrency,
                           struct tri_speed *out);

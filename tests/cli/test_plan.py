@@ -284,6 +284,57 @@ class Reports(unittest.TestCase):
                 json.dump({"hello": 1}, f)
             self.assertIn("AIPerf", run(*self.K3, "--check", path, code=1).stderr)
 
+    VLLM = {"completed": 160, "total_input_tokens": 160 * 8192, "total_output_tokens": 160 * 1024,
+            "request_throughput": 0.3, "output_throughput": 300.0, "mean_ttft_ms": 11000.0,
+            "mean_tpot_ms": 40.0, "mean_itl_ms": 40.0, "max_concurrency": 16}
+
+    def check(self, result, *args, code=0):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "result.json")
+            with open(path, "w") as f:
+                json.dump(result, f)
+            return run(*args, "--check", path, code=code)
+
+    def test_check_refuses_the_absurd(self):
+        """Every figure: what no bench can measure is named, not drawn as a bar a mile long."""
+        for key in self.VLLM:
+            for value in (-1, 1e300, 1e-300, "x", [], {}, True):
+                done = self.check({**self.VLLM, key: value}, *self.K3, code=1)
+                self.assertIn(key, done.stderr)
+                self.assertEqual(len(done.stderr.strip().splitlines()), 1)
+        self.check({"mean_ttft_ms": 0, "output_throughput": 0}, *self.K3, code=1)
+
+    def test_check_serve_and_json(self):
+        serve = {"ttft_ms": {"mean": 11000}, "tpot_ms": {"mean": 40}, "itl_ms": {"mean": 40},
+                 "output_tokens_per_s": 300, "requests_per_s": 0.3, "input_tokens": 8192,
+                 "output_tokens": 1024, "concurrency": 16}
+        one = json.loads(self.check(serve, *self.K3, "--json").stdout)
+        two = json.loads(self.check(self.VLLM, *self.K3, "--json").stdout)
+        self.assertEqual(one["tool"], "serve bench")
+        self.assertEqual(one["figures"], two["figures"])
+        p = plan(*self.K3)
+        for figure, key in zip(one["figures"], ("ttft_ms", "tpot_ms", "tokens_per_s")):
+            self.assertAlmostEqual(figure["planned"], p[key]["value"], delta=1e-4 * figure["planned"])
+            self.assertTrue(figure["low"] < figure["planned"] < figure["high"])
+        self.assertTrue(one["same_load"])
+        self.assertTrue(one["causes"])
+
+    def test_check_trireme_speed(self):
+        nano = os.path.join(os.environ.get("TRIREME_SOURCE", "."), "models", "nano")
+        ask = ["-m", nano, "--hw", "EPYC-9654-2S", "-c", "1", "--input", "100", "--output", "100"]
+        done = subprocess.run([TRIREME, "speed", nano, "--prefill", "32", "--decode", "4", "--reps", "1",
+                               "--json"], capture_output=True, text=True, timeout=120)
+        result = json.loads(done.stdout)
+        got = json.loads(self.check(result, *ask, "--dense", "bf16", "--json").stdout)
+        self.assertEqual(got["tool"], "trireme speed")
+        self.assertEqual([f["figure"] for f in got["figures"]], ["prefill 32 depth 0", "decode b1 depth 0"])
+        self.assertTrue(got["same_load"])
+        for f, row in zip(got["figures"], result["rows"]):
+            self.assertAlmostEqual(f["measured"] / row["tokens_per_s"], 1, delta=1e-5)
+        self.assertIn("another model or format", self.check(result, *ask, "--dense", "int8").stdout)
+        slow = {**result, "read_bytes_per_s": 1e11}
+        self.assertIn("reads 100 GB/s", self.check(slow, *ask, "--dense", "bf16").stdout)
+
     def test_check_aiperf(self):
         metric = lambda unit, avg: {"unit": unit, "avg": avg, "p99": avg * 2}
         with tempfile.TemporaryDirectory() as folder:
