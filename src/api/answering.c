@@ -29,6 +29,7 @@ struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_req
     x->endpoint = endpoint;
     x->format = endpoint->format;
     x->text = tri_http_take_body(request);
+    x->profile = tri__profile_asked(tri_http_head(request));
     x->begin_s = x->last_write_s = tri__api_now_s();
     x->created = (int64_t)time(NULL);
     x->p.salt = tri__salt_of_key(api, request);
@@ -493,6 +494,7 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                  .n_tokens = (int64_t)x->ids.count_tokens,
                                  .priority = x->p.priority,
                                  .salt = x->p.salt,
+                                 .profile = x->profile && c->index == 0,
                                  .wake = on_wake,
                                  .arg = x };
     r.how = (struct tri_generate){ .sampling = x->p.sampling,

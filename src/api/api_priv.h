@@ -146,6 +146,7 @@ struct tri__exchange {
     char id[40];
     int64_t created, sequence_number, progress_tokens;
     double begin_s, last_write_s;
+    bool profile;                   /* ?profile=1 */
     bool began, silent, usage_told; /* silent: a keepalive was sent in this silence */
     atomic_int posts;               /* wake-ups on their way to this thread */
     int64_t prompt_tokens, cached_tokens;
@@ -216,6 +217,12 @@ bool tri__serve_page(struct tri_http_request *q);
 /* Anthropic's and Responses' requests as the chat request that the renderer reads. */
 bool tri__messages_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
 bool tri__responses_to_chat(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
+
+/* --- profiles -------------------------------------------------------------------------------- */
+
+bool tri__profile_asked(const struct tri_http_head *head);
+/* `,"profile":{...}` of the first choice, if it was asked for. */
+void tri__profile_put(struct tri_buf *out, const struct tri__choice *c);
 
 /* --- limits ---------------------------------------------------------------------------------- */
 

@@ -196,6 +196,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
     }
     tri_buf_puts(out, "],\"usage\":");
     tri__openai_usage(out, x);
+    tri__profile_put(out, &x->choice[0]);
     tri_buf_puts(out, "}");
 }
 

@@ -60,6 +60,8 @@ static void close_delta(struct tri__choice *c, const char *finish)
     tri_buf_puts(out, "}]");
     if (c->index == 0 && (finish || (c->x->p.timings_per_token && c->completion_tokens)))
         tri__openai_timings(out, c);
+    if (finish)
+        tri__profile_put(out, c);
     close_chunk(c->x);
 }
 
@@ -212,6 +214,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
     tri__openai_usage(out, x);
     tri__openai_prompt_ids(out, x);
     tri__openai_timings(out, &x->choice[0]);
+    tri__profile_put(out, &x->choice[0]);
     tri_buf_puts(out, "}");
 }
 

@@ -260,6 +260,20 @@ static bool check_type(const struct tri_http_head *h, struct tri__fault *fault)
            tri__fault_is(fault, 415, "unsupported_media_type", "the body must be JSON");
 }
 
+/* A profile slows everybody's steps a little and tells of others' load: not for strangers. */
+static bool check_profile(const struct tri_api *api, const struct tri_http_request *q,
+                          const struct route *route, struct tri__fault *fault)
+{
+    if (!tri__profile_asked(tri_http_head(q)))
+        return true;
+    if (route->post != &tri__chat && route->post != &tri__completions)
+        return tri__fault_bad(fault, "profile",
+                              "profiles are given on /v1/chat/completions and /v1/completions");
+    return api->keys || tri_http_peer_is_loopback(q) ||
+           tri__fault_is(fault, 403, "profile_not_allowed",
+                         "a profile is for this machine or for a server with keys");
+}
+
 /* All that can be said by the head alone. */
 static bool may_come(struct tri_api *api, struct tri_http_request *q, const struct route **route,
                      struct tri__fault *fault, const char **allow)
@@ -281,7 +295,7 @@ static bool may_come(struct tri_api *api, struct tri_http_request *q, const stru
         return false;
     if (!(*route)->post)
         return true;
-    if (!check_type(h, fault))
+    if (!check_type(h, fault) || !check_profile(api, q, *route, fault))
         return false;
     if (!api->draining || (*route)->post->answers)
         return true;

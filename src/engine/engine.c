@@ -92,6 +92,11 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     return TRI_OK;
 }
 
+void tri_engine_watch(struct tri_engine *engine, const struct tri_taps *taps)
+{
+    engine->taps = taps;
+}
+
 void tri_engine_close(struct tri_engine *engine)
 {
     if (!engine)

@@ -223,6 +223,7 @@ struct tri_step_event {
     const struct tri_logprob *top; /* [n_top], likeliest first */
     int64_t n_top;
     const struct tri_error *error; /* with TRI_END_ERROR; valid until the next step */
+    int64_t first_row, n_rows;     /* its rows in the step, as taps count them */
 };
 
 /*
@@ -241,6 +242,9 @@ enum { TRI_ENGINE_GRID_TOKENS = 64 };
 TRI_MUST_CHECK enum tri_status tri_engine_step(struct tri_engine *engine,
                                                const struct tri_step_event **events,
                                                int64_t *n_events, struct tri_error *err);
+
+/* From the next step on, watch with these taps instead (not copied); NULL: with none. */
+void tri_engine_watch(struct tri_engine *engine, const struct tri_taps *taps);
 
 /* Counted since opening. Times are of the forward passes, split by rows when a step did both. */
 struct tri_engine_counters {

@@ -218,12 +218,14 @@ static void choose(struct tri_sequence *s, const float *logits, struct tri_step_
 }
 
 /* One sequence after a forward pass. */
-static void settle(struct tri_engine *e, int64_t i)
+static void settle(struct tri_engine *e, int64_t i, int64_t first_row)
 {
     struct tri_sequence *s = e->order[i];
     const struct tri_run *run = &e->runs[i];
     struct tri_step_event *event = &e->events[i];
-    *event = (struct tri_step_event){ .sequence = s, .token = -1 };
+    *event = (struct tri_step_event){
+        .sequence = s, .token = -1, .first_row = first_row, .n_rows = run->n_tokens
+    };
     if (run->logits && !all_finite(run->logits, e->vocab)) {
         s->error = (struct tri_error){ 0 };
         tri_fail(&s->error, TRI_NUMERIC, "the logits after token %lld hold NaN or Inf",
@@ -257,8 +259,10 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
             *err = failure;
         return st;
     }
-    for (int64_t i = 0; i < to.n; i++)
-        settle(e, i);
+    for (int64_t i = 0, row = 0; i < to.n; i++) {
+        settle(e, i, row);
+        row += e->runs[i].n_tokens;
+    }
     e->counters.sample_ns += now_ns() - end;
     *events = e->events;
     *n_events = to.n;

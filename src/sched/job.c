@@ -20,6 +20,7 @@ void tri__job_free(struct tri_job *job)
     tri_free(job->tokens);
     tri_free(job->bias);
     tri_free(job->ring);
+    tri_free(job->chosen);
     tri_free(job);
 }
 

@@ -217,6 +217,7 @@ static void *run(void *arg)
             sleep_until_news(s);
             continue;
         }
+        tri__sched_profile_begin(s);
         pthread_mutex_unlock(&s->lock);
         const struct tri_step_event *events = NULL;
         int64_t n_events = 0;
@@ -225,6 +226,7 @@ static void *run(void *arg)
         pthread_mutex_lock(&s->lock);
         if (st != TRI_OK)
             tell_failure(s, &failure);
+        tri__sched_profile_end(s, events, n_events);
         for (int64_t i = 0; st == TRI_OK && i < n_events; i++)
             tell(s, &events[i]);
         count(s);
@@ -344,6 +346,7 @@ void tri_sched_close(struct tri_sched *sched)
     for (int64_t i = 0; s->slot && i < s->options.slots; i++)
         tri_sequence_close(s->slot[i].sequence);
     tri__checkpoints_close(s);
+    tri__sched_profile_close(s);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     tri_free(s->slot);

@@ -82,6 +82,7 @@ struct tri_job_request {
      * (rounded down to the chunk grid). Those up to head_tokens end what many prompts share. */
     int64_t borders[TRI_SCHED_MAX_BORDERS], head_tokens;
     size_t n_borders;
+    bool profile; /* measure: tri_job_profile */
     /* Called when the job is freed, after its last use of how.constraint; NULL: nobody is told. A
      * submit that fails does not call it. Any thread, maybe with the scheduler's lock held. */
     void (*drop_constraint)(void *arg);
@@ -121,6 +122,21 @@ struct tri_job_facts {
     int64_t prompt_tokens, cached_tokens, computed_tokens;
     double submitted_s, admitted_s, first_token_s, ended_s;
 };
+
+/*
+ * With request.profile: the steps that this job took part in. Steps are shared with whatever ran
+ * beside it: times and the store's counters are of whole steps; rows and chosen experts its own.
+ */
+struct tri_job_profile {
+    struct tri_profile time;
+    uint64_t rows, rows_of_steps;
+    uint64_t expert_hits, expert_misses, read_bytes, wait_ns;
+    int64_t layers, experts;
+    const uint32_t
+        *chosen; /* [layers][experts], how often; NULL: none. Until the job is released */
+};
+/* Complete once the job's end has been read. */
+void tri_job_profile(struct tri_job *job, struct tri_job_profile *out);
 
 /* Takes the next event. False: none now; `wake` will tell. */
 bool tri_job_read(struct tri_job *job, struct tri_job_event *out);

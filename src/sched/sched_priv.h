@@ -56,6 +56,8 @@ struct tri_job {
     struct tri_job_facts facts;
     struct tri__sched_slot *slot;
     struct tri__checkpoint *out; /* its state since it made room; pinned */
+    struct tri_job_profile profile;
+    uint32_t *chosen; /* see tri_job_profile */
     bool submitted, cancelled, ended, released, armed, paused;
     bool stays; /* making room failed once */
     struct tri_error error;
@@ -96,6 +98,7 @@ struct tri_sched {
     struct tri__keeper keeper;
     struct tri_state *shape; /* an empty state, for the folder to look at */
     struct tri_sched_stats stats;
+    struct tri__sched_profile *profile; /* NULL until a job asks for one */
 };
 
 double tri__sched_now_s(void);
@@ -110,6 +113,11 @@ void tri__job_end(struct tri_job *job, enum tri_job_end end);
 void tri__job_free(struct tri_job *job);
 bool tri__job_ranks_before(const struct tri_job *a, const struct tri_job *b);
 void tri__job_enqueue(struct tri_sched *s, struct tri_job *job);
+
+/* job_profile.c; with the lock held, on the scheduler's thread, around a step */
+void tri__sched_profile_begin(struct tri_sched *s);
+void tri__sched_profile_end(struct tri_sched *s, const struct tri_step_event *events, int64_t n);
+void tri__sched_profile_close(struct tri_sched *s);
 
 /* hit.c; on the scheduler's thread, with the lock held */
 struct tri__hit {

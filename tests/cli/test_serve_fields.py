@@ -4,11 +4,13 @@ values at the edge that are taken and one past it that are refused with the fiel
 without effect; and checks that an honoured field has the effect it promises."""
 import json
 import pathlib
+import subprocess
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from serving import Server, WithServer, need_nano  # noqa: E402
+from serving import NANO, SOURCE, TRIREME, Server, WithServer, need_nano, wait_for  # noqa: E402
 
 HI = [{"role": "user", "content": "Hi"}]
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -332,6 +334,67 @@ class Effects(WithServer):
              for turn in (open_turn, sealed_turn, bare_turn)]
         self.assertEqual(n[0], n[1])
         self.assertLess(n[2], n[0])
+
+
+class Profile(WithServer):
+    args = ("--context", "2048", "--parallel", "2")
+
+    def ask(self, salt):
+        return self.server.post(CHAT + "?x=1&profile=1", {
+            "messages": STORY, "temperature": 0, "max_tokens": 60, "cache_salt": salt,
+            "ignore_eos": True, "return_token_ids": True})
+
+    def test_profile(self):
+        alone = self.ask("a")
+        p, ids = alone["profile"], alone["choices"][0]["token_ids"]
+        n = len(alone["prompt_token_ids"])
+        self.assertEqual(p["rows"], n + len(ids) - 1)  # the last token is never computed
+        self.assertEqual(p["rows"], p["rows_of_steps"])
+        self.assertEqual(p["cache"]["prompt_tokens"], n)
+        self.assertEqual(p["cache"]["cached_tokens"], 0)
+        busy = sum(p["parts_ms"].values())
+        self.assertGreater(busy, 0)
+        self.assertLessEqual(busy, p["prefill_ms"] + p["decode_ms"] + 1)
+        config = json.loads((SOURCE / "models" / "nano" / "config.json").read_text())
+        config = config.get("text_config", config)
+        self.assertEqual(len(p["experts"]["layers"]),
+                         config["num_hidden_layers"] - config["first_k_dense_replace"])
+        for layer in p["experts"]["layers"]:
+            self.assertLessEqual(layer["distinct"], config["num_experts"])
+            counts = [times for _, times in layer["chosen"]]
+            self.assertEqual(counts, sorted(counts, reverse=True))
+            self.assertLessEqual(max(counts), p["rows"])
+        # what the program's own trace of the same ids says about the last layer's choices
+        done = subprocess.run([TRIREME, "logits", str(NANO), "--ram", "1G", "--routes", "--tokens",
+                               ",".join(map(str, alone["prompt_token_ids"] + ids[:-1]))],
+                              capture_output=True, text=True, check=True)
+        times = {}
+        for line in done.stdout.strip().split("\n"):
+            for route in json.loads(line).get("routes", []):
+                for e in route["experts"]:
+                    times[route["layer"], e] = times.get((route["layer"], e), 0) + 1
+        for layer in p["experts"]["layers"]:
+            want = {e: k for (at, e), k in times.items() if at == layer["layer"]}
+            self.assertEqual(layer["distinct"], len(want))
+            for e, k in layer["chosen"]:
+                self.assertEqual(want[e], k, (layer["layer"], e))
+        # beside another request: the same own rows and choices, but shared steps
+        other = threading.Thread(target=self.server.post, args=(CHAT, {
+            "messages": HI, "max_tokens": 1500, "ignore_eos": True}))
+        other.start()
+        wait_for(lambda: self.server.metric("vllm:num_requests_running") == 1)
+        shared = self.ask("b")["profile"]
+        other.join()
+        self.assertEqual(shared["rows"], p["rows"])
+        self.assertGreater(shared["rows_of_steps"], shared["rows"])
+        self.assertEqual(shared["experts"]["layers"], p["experts"]["layers"])
+        again = self.ask("a")["profile"]
+        self.assertGreater(again["cache"]["cached_tokens"], 0)
+        self.assertLess(again["rows"], p["rows"])
+        self.assertNotIn("profile", self.server.post(CHAT, BASE[CHAT]))
+        events = self.server.events(CHAT + "?profile=1", dict(BASE[CHAT], stream=True))
+        self.assertIn("profile", events[-2])
+        self.server.post(RESPONSES + "?profile=1", BASE[RESPONSES], 400)
 
 
 class Strict(unittest.TestCase):
