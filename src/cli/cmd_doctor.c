@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/usage.h"
+#include "cli/doctor_price.h"
 #include "doctor/doctor.h"
 
 enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3 };
@@ -266,7 +267,10 @@ static enum tri_status examine(const struct doctor_args *a, enum tri_severity *v
                                struct tri_error *err)
 {
     struct tri_doctor *d = NULL;
+    struct tri_pricing pricing = { .model = NULL };
     enum tri_status status = tri_doctor_open(&d, err);
+    if (status == TRI_OK)
+        tri_doctor_price_with(d, tri_doctor_price, &pricing);
     if (status == TRI_OK)
         status = read_inputs(d, a, err);
     if (status == TRI_OK)

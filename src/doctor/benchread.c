@@ -62,6 +62,13 @@ static void set_ranks(struct tri__coll *c, const char *number)
     c->ranks_told = c->ranks > 0;
 }
 
+/* The table that is being read; NULL when there is none. */
+static struct tri__coll *table(struct tri_doctor *d)
+{
+    struct tri__coll *c = d->bench.open && d->colls ? &d->coll[d->colls - 1] : NULL;
+    return c && c->closed ? c : NULL; /* nccl-tests may have begun one since */
+}
+
 /* The lines that announce a table. */
 static bool read_title(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
@@ -105,7 +112,7 @@ static void use_row(struct tri__coll *c, struct tri__spot at, double size, doubl
 /* "| 4GiB | 470.25GBps | 268.71GBps |" with the columns in this order. */
 static bool read_bars(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
-    struct tri__coll *c = d->bench.open ? &d->coll[d->colls - 1] : NULL;
+    struct tri__coll *c = table(d);
     const char *second = *text == '|' ? strchr(text + 1, '|') : NULL;
     if (!second)
         return false;
@@ -115,8 +122,10 @@ static bool read_bars(struct tri_doctor *d, struct tri__spot at, const char *tex
         d->bench.gbit = false;
         return true;
     }
-    if (!c || text[1] == ' ' ? text[strspn(text, "| -:")] == 0 : text[1] == '-')
-        return c != NULL;
+    if (!c)
+        return false;
+    if (!text[strspn(text, "| -:")]) /* the line below the names */
+        return true;
     double size = bytes_of(text + 1 + strspn(text + 1, " "));
     char *end = NULL;
     double busbw = strtod(second + 1, &end), algbw = 0;
@@ -135,7 +144,7 @@ static bool read_bars(struct tri_doctor *d, struct tri__spot at, const char *tex
 /* "1.0 GB  268435456x4  644.245 ms  13.333  23.333" or "1073741824  268435456x4  644245  ..." */
 static bool read_columns(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
-    struct tri__coll *c = d->bench.open ? &d->coll[d->colls - 1] : NULL;
+    struct tri__coll *c = table(d);
     struct tri_word w[8];
     size_t n = tri_words(text, w, 8), x = 0;
     double busbw = 0, bytes = 0;
@@ -157,7 +166,7 @@ static bool read_columns(struct tri_doctor *d, struct tri__spot at, const char *
 /* " busbw: 467.4 GBps (3739.4 Gbps)" of the oldest form, below its title. */
 static bool read_pair(struct tri_doctor *d, struct tri__spot at, const char *text)
 {
-    struct tri__coll *c = d->bench.open ? &d->coll[d->colls - 1] : NULL;
+    struct tri__coll *c = table(d);
     bool bus = tri_text_begins(text, "busbw:"), alg = tri_text_begins(text, "algbw:");
     if (!c || (!bus && !alg) || !strstr(text, "GBps"))
         return false;
@@ -170,7 +179,8 @@ size_t tri__doctor_read_bench(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);
     text += strspn(text, " \t");
-    if (d->bench.open && d->coll[d->colls - 1].first.text != at.text)
+    const struct tri__coll *c = table(d);
+    if (c && c->first.text != at.text)
         d->bench.open = false;
     bool taken = read_properties(d, text) || read_title(d, at, text) || read_bars(d, at, text) ||
                  read_columns(d, at, text) || read_pair(d, at, text);

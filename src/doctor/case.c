@@ -332,6 +332,7 @@ static void take_remarks(struct tri_doctor *d, const struct tri_machine *m)
 static void judge_machine(struct tri_doctor *d, const struct tri_machine *m)
 {
     take_remarks(d, m);
+    tri__doctor_cost_of(d, m->gpus ? m->gpu[0].name : NULL, m->gpus);
     tri__doctor_rules_paths(d, m);
     tri__doctor_rules_amd(d, m);
     tri__doctor_rules_p2p(d, m);
@@ -340,6 +341,16 @@ static void judge_machine(struct tri_doctor *d, const struct tri_machine *m)
     tri__doctor_rules_acs(d, m);
     tri__doctor_rules_gpu(d, m);
     tri__doctor_rules_numa(d, m);
+}
+
+static void cost_of_largest(struct tri_doctor *d)
+{
+    const struct tri_machine *largest = NULL;
+    for (size_t i = 0; i < d->machines.count; i++)
+        if (!largest || d->machines.list[i]->gpus > largest->gpus)
+            largest = d->machines.list[i];
+    bool named = largest && largest->gpus;
+    tri__doctor_cost_of(d, named ? largest->gpu[0].name : NULL, named ? largest->gpus : 0);
 }
 
 /* Worst first; equal ones keep the order in which the rules found them. */
@@ -376,6 +387,7 @@ enum tri_status tri_doctor_judge(struct tri_doctor *d, struct tri_error *err)
     }
     tri__doctor_rules_band(d);
     tri__doctor_rules_coll(d);
+    cost_of_largest(d); /* logs name no part: the machine that was read with them is theirs */
     tri__doctor_rules_nccl(d);
     tri__doctor_rules_ports(d);
     tri__doctor_rules_engine(d);

@@ -1,16 +1,76 @@
 /*
- * What a fault costs. Today in the units of the wiring: GB/s reached against possible, and the time
- * that one GB of collective traffic takes in both. When the planner is there, this is the one place
- * that asks its ledger for tokens/s instead.
+ * What a fault costs: GB/s reached against possible, and, when a planner is at hand, what that
+ * means in tokens/s. This is the one place that knows of prices; the planner itself is on the same
+ * floor and comes in through a function that cli lends (tri_doctor_price_with).
  */
 #include <stdio.h>
+#include <string.h>
 #include "doctor/doctor_priv.h"
+
+enum { MAX_PRICES = 12 }; /* questions of one report: each costs the planner some milliseconds */
+
+void tri_doctor_price_with(struct tri_doctor *d, tri_doctor_pricer *pricer, void *arg)
+{
+    d->pricer = pricer;
+    d->pricer_arg = arg;
+}
+
+void tri__doctor_cost_of(struct tri_doctor *d, const char *device, size_t gpus)
+{
+    d->cost_device = device;
+    d->cost_gpus = gpus;
+}
+
+/* Rules that speak of peers without access: their traffic is staged in host memory. */
+static bool is_staged(const char *rule)
+{
+    static const char *const rules[] = { "p2p_denied", "p2p_partial", "nccl_shm", "p2p_no_gain" };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!strcmp(rule, rules[i]))
+            return true;
+    return false;
+}
+
+/* Paths between GPUs only: adapters, drives and memory are no wire of a tensor-parallel group. */
+static bool is_between_gpus(const char *rule)
+{
+    static const char *const starts[] = { "nvlink_",   "path_",    "xgmi_",      "p2p_",
+                                          "acs_",      "iommu",    "pcie_width", "pcie_speed",
+                                          "pcie_host", "nccl_shm", "busbw" };
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        if (tri_text_begins(rule, starts[i]))
+            return true;
+    return false;
+}
+
+static void add_price(struct tri_doctor *d, struct tri_finding *f)
+{
+    struct tri_cost *c = &f->cost;
+    struct tri_doctor_question q = { d->cost_device, d->cost_gpus, c->have_gbs, c->should_gbs,
+                                     is_staged(f->rule) };
+    struct tri_doctor_price p = { .model = "" };
+    bool may = d->pricer && q.device && q.device[0] && q.gpus > 1 && d->priced < MAX_PRICES &&
+               f->severity >= TRI_SEVERITY_WARN && is_between_gpus(f->rule);
+    if (!may)
+        return;
+    d->priced++;
+    if (!d->pricer(d->pricer_arg, &q, &p))
+        return;
+    c->have_tokens_per_s = p.have_tokens_per_s;
+    c->should_tokens_per_s = p.should_tokens_per_s;
+    snprintf(c->model, sizeof c->model, "%s", p.model);
+    size_t used = strlen(c->text);
+    snprintf(c->text + used, sizeof c->text - used,
+             "; %s by the planner: %.3g of %.3g tokens/s, %.3g s instead of %.3g for %ld tokens of "
+             "prompt",
+             p.model, p.have_tokens_per_s, p.should_tokens_per_s, p.have_ttft_ms / 1000,
+             p.should_ttft_ms / 1000, p.prompt_tokens);
+}
 
 void tri__doctor_cost(struct tri_doctor *d, struct tri_finding *f, double have_gbs,
                       double should_gbs)
 {
-    (void)d;
-    if (have_gbs <= 0 && should_gbs <= 0)
+    if ((have_gbs <= 0 && should_gbs <= 0) || f->cost.text[0])
         return;
     f->cost.have_gbs = have_gbs;
     f->cost.should_gbs = should_gbs;
@@ -23,6 +83,8 @@ void tri__doctor_cost(struct tri_doctor *d, struct tri_finding *f, double have_g
     else
         snprintf(f->cost.text, sizeof f->cost.text, "up to %.1f GB/s one way are not used",
                  should_gbs);
+    if (have_gbs > 0 && should_gbs > have_gbs)
+        add_price(d, f);
 }
 
 /*

@@ -38,8 +38,30 @@ struct tri_evidence {
 /* What a fault costs: a rate that is reached against the one that should be. */
 struct tri_cost {
     double have_gbs, should_gbs; /* 0 unknown */
-    char text[200];              /* the same in words; "" when nothing can be said */
+    char text[360];              /* the same in words; "" when nothing can be said */
+    /* what serving loses by it, when somebody could tell (tri_doctor_price_with); 0 unknown */
+    double have_tokens_per_s, should_tokens_per_s;
+    char model[64]; /* of which model, in which layout */
 };
+
+/* A slow path between GPUs, as a question to a planner. */
+struct tri_doctor_question {
+    const char *device; /* the product name of the GPUs */
+    size_t gpus;
+    double have_gbs, should_gbs; /* between any two of them, one way */
+    bool staged;                 /* what is had goes through host memory: no peer access */
+};
+
+struct tri_doctor_price {
+    char model[64];                                /* "kimi-k3, TP8" */
+    double have_tokens_per_s, should_tokens_per_s; /* decode of one request */
+    double have_ttft_ms, should_ttft_ms;           /* of a prompt of `prompt_tokens` */
+    long prompt_tokens;
+};
+
+/* False when it cannot tell. Asked while judging, for the worst findings. */
+typedef bool tri_doctor_pricer(void *arg, const struct tri_doctor_question *question,
+                               struct tri_doctor_price *out);
 
 struct tri_finding {
     const char *rule; /* a name of rules.def */
@@ -91,6 +113,9 @@ TRI_MUST_CHECK enum tri_status tri_doctor_read_bytes(struct tri_doctor *doctor, 
 TRI_MUST_CHECK enum tri_status tri_doctor_read_live(struct tri_doctor *doctor,
                                                     const struct tri_doctor_options *options,
                                                     struct tri_error *err);
+
+/* Whom to ask what a slow path costs in tokens/s. Before judging; NULL: nobody. */
+void tri_doctor_price_with(struct tri_doctor *doctor, tri_doctor_pricer *pricer, void *arg);
 
 /* Runs every rule over what was read. Once, after reading. */
 TRI_MUST_CHECK enum tri_status tri_doctor_judge(struct tri_doctor *doctor, struct tri_error *err);

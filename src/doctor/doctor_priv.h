@@ -210,6 +210,11 @@ struct tri_doctor {
     int uring;           /* 1 allowed, 0 refused, -1 not tried */
     size_t live_machine; /* index + 1 of the machine the root describes, 0 none */
 
+    tri_doctor_pricer *pricer;
+    void *pricer_arg;
+    unsigned priced;         /* questions asked so far */
+    const char *cost_device; /* whose wiring the rules judge now; NULL or "" unknown */
+    size_t cost_gpus;
     size_t kinds;
     unsigned kind_seen; /* bits of enum tri__kind */
     unsigned open_json; /* JSON documents that never end */
@@ -243,6 +248,8 @@ struct tri_finding *tri__doctor_find(struct tri_doctor *d, const char *rule,
     TRI_PRINTF(4, 5);
 void tri__doctor_why(struct tri_finding *f, const char *format, ...) TRI_PRINTF(2, 3);
 void tri__doctor_cure(struct tri_finding *f, const char *format, ...) TRI_PRINTF(2, 3);
+/* Whose GPUs the following costs are of. */
+void tri__doctor_cost_of(struct tri_doctor *d, const char *device, size_t gpus);
 /* The cost of reaching `have` where `should` was possible; see cost.c. */
 void tri__doctor_cost(struct tri_doctor *d, struct tri_finding *f, double have_gbs,
                       double should_gbs);

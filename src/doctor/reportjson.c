@@ -34,6 +34,13 @@ static json_t *finding(const struct tri_finding *f)
             put(cost, "have_gbs", json_real(f->cost.have_gbs));
         if (f->cost.should_gbs > 0)
             put(cost, "should_gbs", json_real(f->cost.should_gbs));
+        if (f->cost.should_tokens_per_s > 0) {
+            json_t *served = json_object();
+            put(served, "model", text(f->cost.model));
+            put(served, "have", json_real(f->cost.have_tokens_per_s));
+            put(served, "should", json_real(f->cost.should_tokens_per_s));
+            put(cost, "tokens_per_s", served);
+        }
         put(cost, "text", text(f->cost.text));
         put(o, "cost", cost);
     }

@@ -358,6 +358,7 @@ void tri__doctor_rules_band(struct tri_doctor *d)
 {
     for (size_t i = 0; i < d->bands; i++) {
         const struct tri__band *b = &d->band[i];
+        tri__doctor_cost_of(d, b->name[0], b->devices);
         for (size_t t = 0; t < b->tables; t++)
             if (b->table[t].cut && b->table[t].kind != TRI__CONNECTIVITY)
                 tri__doctor_cut(d, "a bandwidth table is cut");

@@ -219,7 +219,11 @@ static void judge_scaling(struct tri_doctor *d)
 
 void tri__doctor_rules_coll(struct tri_doctor *d)
 {
-    for (size_t i = 0; i < d->colls; i++)
+    for (size_t i = 0; i < d->colls; i++) {
+        tri__doctor_cost_of(d, d->coll[i].device, d->coll[i].ranks);
         judge_one(d, &d->coll[i]);
+    }
+    tri__doctor_cost_of(d, d->colls ? d->coll[d->colls - 1].device : NULL,
+                        d->colls ? d->coll[d->colls - 1].ranks : 0);
     judge_scaling(d);
 }

@@ -120,8 +120,9 @@ enum tri_role { TRI_ROLE_BOTH, TRI_ROLE_PREFILL, TRI_ROLE_DECODE };
 
 struct tri_plan_options {
     const char *model, *hw, *machine, *engine, *layout, *stages, *experts, *dense, *kv, *goal;
-    const char *precision; /* experts and dense in one */
-    const char *spec;      /* speculation: "dspark7", "mtp1", "7" */
+    const char *precision;              /* experts and dense in one */
+    const struct tri_machine *captured; /* a machine already read, instead of `machine` */
+    const char *spec;                   /* speculation: "dspark7", "mtp1", "7" */
     int64_t context_tokens, input_tokens, output_tokens, concurrency, chunk_tokens, max_sequences;
     enum tri_role role;
     int machines;       /* --machine: how many of them */

@@ -27,6 +27,9 @@ void tri_plan_close(struct tri_plan *plan)
 static enum tri_status open_fleet(struct tri__plan *p, struct tri_error *err)
 {
     const struct tri_plan_options *o = &p->pub.options;
+    if (o->captured)
+        return tri_fleet_from_machine(&p->pub.fleet, p->pub.devices, o->captured, NULL, o->machines,
+                                      err);
     if (o->hw && !o->machine)
         return tri_fleet_parse(&p->pub.fleet, p->pub.devices, o->hw, err);
     if (!o->machine)

@@ -9,6 +9,17 @@
 #include "topo/hwloc_priv.h"
 #include "topo/topo_priv.h"
 
+/*
+ * hwloc can ask CUDA, OpenCL, an X server and their like about GPUs. They start drivers, take
+ * seconds and leak; what they know comes from sysfs and from the vendors' own tools.
+ */
+static void leave_vendors_out(hwloc_topology_t t)
+{
+    static const char *const names[] = { "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
+}
+
 /* hwloc takes another root only from the environment. */
 static hwloc_topology_t discover(const char *root, bool live)
 {
@@ -21,6 +32,7 @@ static hwloc_topology_t discover(const char *root, bool live)
     bool good = hwloc_topology_init(&t) == 0;
     if (good) {
         hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_ALL);
+        leave_vendors_out(t);
         good = hwloc_topology_load(t) == 0;
     }
     if (!good && t)

@@ -1,12 +1,16 @@
 """trireme doctor on files: the verdict of every own sample (tests/machines/EXPECTED) and, when the
 reference material is there, of every sample of shared/machines; what mutations may and may not do;
 exit codes, JSON shape, time."""
+import gzip
+import io
 import json
+import lzma
 import os
 import random
 import re
 import resource
 import subprocess
+import tarfile
 import tempfile
 import unittest
 
@@ -217,7 +221,107 @@ class Mutations(unittest.TestCase):
                            for _ in range(rng.randrange(600))))
 
 
+class Evidence(unittest.TestCase):
+    def test_jobs_are_told_apart(self):
+        """Both jobs of a log are reported, each with its own lines."""
+        for name, sound in (("nccl-two-jobs.txt", "sound"), ("nccl-two-jobs-ids.txt", "box")):
+            _, report, _ = doctor(os.path.join(OWN, name))
+            by_rule = {f["rule"]: f for f in report["findings"]}
+            self.assertEqual(by_rule["nccl_shm"]["severity"], "FAIL", name)
+            self.assertEqual(by_rule["nccl_p2p"]["severity"], "OK", name)
+            self.assertTrue(all("SHM" in e["text"] for e in by_rule["nccl_shm"]["evidence"]))
+            self.assertTrue(all(e["text"].startswith(sound) for e in by_rule["nccl_p2p"]["evidence"]))
+
+    def test_one_job_over_files(self):
+        """A job's ranks in two files are one job: sockets between nodes are seen."""
+        line = "{h}:{p}:{p} [0] NCCL INFO {t}\n"
+        with tempfile.TemporaryDirectory() as tmp:
+            files = []
+            for rank, host in enumerate(("n1", "n2")):
+                files.append(os.path.join(tmp, host))
+                with open(files[-1], "w") as f:
+                    for t in ("Using network Socket", f"comm 0x1 rank {rank} nranks 2 cudaDev 0 busId 1000 "
+                              "commId 0x77 - Init START"):
+                        f.write(line.format(h=host, p=10, t=t))
+            _, report, _ = doctor(*files)
+        self.assertIn("nccl_socket", [f["rule"] for f in report["findings"]])
+
+    def test_prices(self):
+        """What a slow path costs in tokens/s agrees with what `trireme plan` says of a sound machine, and
+        is absent where the part is unknown."""
+        _, report, _ = doctor(os.path.join(OWN, "coll-h200-pcie.txt"))
+        cost = [f for f in report["findings"] if f["rule"] == "busbw_low"][0]["cost"]
+        served = cost["tokens_per_s"]
+        model, layout = served["model"].split(", ")
+        self.assertLess(served["have"], served["should"])
+        p = subprocess.run([TRIREME, "plan", "--json", "--model", model, "--hw", "8xH200", "--layout", layout,
+                            "--input", "4096", "--output", "512", "--context", "4608", "--concurrency", "1"],
+                           capture_output=True, text=True)
+        sound = 1000 / json.loads(p.stdout)["tpot_ms"]["value"]
+        self.assertAlmostEqual(served["should"] / sound, 1, delta=0.05)
+        _, report, _ = doctor(os.path.join(OWN, "nccl-shm.txt"))
+        self.assertFalse(any("tokens_per_s" in f.get("cost", {}) for f in report["findings"]))
+
+
 class CommandLine(unittest.TestCase):
+    def test_lost_output(self):
+        """What cannot be printed is no verdict."""
+        with open("/dev/full", "w") as full:
+            for how in ([], ["--json"], ["--steps"]):
+                p = subprocess.run([TRIREME, "doctor", *how, os.path.join(OWN, "topo-nvswitch.txt")],
+                                   stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual(p.returncode, 3, how)
+                self.assertIn("cannot be written", p.stderr)
+
+    def test_hostile_files(self):
+        """Compressed, endless, huge and foreign inputs: one line and code 3, or a report; never a hang."""
+        with tempfile.TemporaryDirectory() as tmp:
+            def put(name, data):
+                path = os.path.join(tmp, name)
+                with open(path, "wb") as f:
+                    f.write(data)
+                return path
+            sparse = put("sparse", b"")
+            os.truncate(sparse, 1 << 30)
+            os.symlink("loop", os.path.join(tmp, "loop"))
+            refused = [put("a.gz", gzip.compress(b"GPU0")), put("b.xz", lzma.compress(b"GPU0")), sparse,
+                       os.path.join(tmp, "loop"), tmp, "/dev/zero", "/proc/self/mem"]
+            for path in refused:
+                p = subprocess.run([TRIREME, "doctor", path], capture_output=True, text=True, timeout=30)
+                self.assertEqual(p.returncode, 3, path)
+                self.assertEqual(len(p.stderr.strip().split("\n")), 1, p.stderr)
+            for data in (bytes(range(256)) * 4000, b"\0" * 100000, b"[" * 200000, b"{\n" * 20000,
+                         b"GPU0 X NV12\n" * 100000, b"<system version=\"1\">" + b"<cpu>" * 50000):
+                p = subprocess.run([TRIREME, "doctor", put("x", data)], capture_output=True, timeout=30)
+                self.assertIn(p.returncode, (0, 1, 2), data[:20])
+
+    def test_hostile_tars(self):
+        """Names that climb, links in circles, sizes that lie, tars in tars: read as names, never followed."""
+        def tar(*members):
+            buf = io.BytesIO()
+            with tarfile.open(fileobj=buf, mode="w") as t:
+                for name, data, target in members:
+                    info = tarfile.TarInfo(name)
+                    info.type = tarfile.SYMTYPE if target else tarfile.REGTYPE
+                    info.linkname, info.size = target, len(data)
+                    t.addfile(info, io.BytesIO(data))
+            return buf.getvalue()
+        climbing = tar(("box/root/../../../etc/passwd", b"x", ""), ("/etc/shadow", b"x", ""),
+                       ("box/root/proc/cmdline", b"BOOT_IMAGE=x root=/ intel_iommu=on\n", ""))
+        circles = tar(("box/links/sys/a", b"", "b"), ("box/links/sys/b", b"", "a"),
+                      ("box/root/proc/self", b"", "../../../../.."))
+        lying = bytearray(climbing)
+        lying[124:136] = b"77777777777\0"
+        nested = b"x"
+        for _ in range(40):
+            nested = tar(("in.tar", nested, ""))
+        for data in (climbing, circles, bytes(lying), nested, climbing[:700]):
+            with tempfile.NamedTemporaryFile(suffix=".tar") as f:
+                f.write(data)
+                f.flush()
+                p = subprocess.run([TRIREME, "doctor", "--json", f.name], capture_output=True, timeout=30)
+            self.assertIn(p.returncode, (0, 1, 2))
+            self.assertNotIn(b"root:", p.stdout)
     def test_codes(self):
         run = lambda *a: subprocess.run([TRIREME, "doctor", *a], capture_output=True)
         self.assertEqual(run("--no-such-flag").returncode, 3)
