@@ -20,6 +20,7 @@ SHARED = os.environ["TRIREME_SHARED"]
 OWN = os.path.join(SOURCE, "tests", "machines")
 REFERENCE = os.path.join(SHARED, "machines")
 WORDS = ["OK", "INFO", "WARN", "FAIL"]
+ROOT = "box/root"  # where a gathered tar keeps files
 CODES = {"OK": 0, "INFO": 0, "WARN": 1, "FAIL": 2}
 
 
@@ -306,10 +307,10 @@ class CommandLine(unittest.TestCase):
                     info.linkname, info.size = target, len(data)
                     t.addfile(info, io.BytesIO(data))
             return buf.getvalue()
-        climbing = tar(("box/root/../../../etc/passwd", b"x", ""), ("/etc/shadow", b"x", ""),
-                       ("box/root/proc/cmdline", b"BOOT_IMAGE=x root=/ intel_iommu=on\n", ""))
+        climbing = tar((ROOT + "/../../../etc/passwd", b"x", ""), ("/etc/shadow", b"x", ""),
+                       (ROOT + "/proc/cmdline", b"BOOT_IMAGE=x root=/ intel_iommu=on\n", ""))
         circles = tar(("box/links/sys/a", b"", "b"), ("box/links/sys/b", b"", "a"),
-                      ("box/root/proc/self", b"", "../../../../.."))
+                      (ROOT + "/proc/self", b"", "../../../../.."))
         lying = bytearray(climbing)
         lying[124:136] = b"77777777777\0"
         nested = b"x"
