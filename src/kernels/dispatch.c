@@ -39,7 +39,8 @@ enum {
     level_avx512 = TRI_ISA_AVX512,
     level_vnni = TRI_ISA_VNNI,
     level_amx = TRI_ISA_AMX,
-    level_dotprod = TRI_ISA_DOTPROD
+    level_dotprod = TRI_ISA_DOTPROD,
+    level_i8mm = TRI_ISA_I8MM
 };
 
 #define TRI_VARIANT(op, level, units)                                                              \

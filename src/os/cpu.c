@@ -52,8 +52,15 @@ static unsigned detect(void)
 
 static unsigned detect(void)
 {
-    enum { HWCAP_DOTPROD = 1 << 20 }; /* HWCAP_ASIMDDP of the kernel's hwcap.h */
-    return getauxval(AT_HWCAP) & HWCAP_DOTPROD ? 1u << TRI_ISA_DOTPROD : 0;
+    /* HWCAP_ASIMDDP and HWCAP2_I8MM of the kernel's hwcap.h */
+    enum { HAS_DOTPROD = 1 << 20, HAS2_I8MM = 1 << 13 };
+    unsigned isas = 0;
+    if (!(getauxval(AT_HWCAP) & HAS_DOTPROD))
+        return isas;
+    isas |= 1u << TRI_ISA_DOTPROD;
+    if (getauxval(AT_HWCAP2) & HAS2_I8MM)
+        isas |= 1u << TRI_ISA_I8MM;
+    return isas;
 }
 #else
 static unsigned detect(void)
@@ -90,5 +97,6 @@ enum tri_status tri_cpu_isas(unsigned *isas, struct tri_error *err)
         return TRI_OK;
     }
     return tri_fail(err, TRI_ARG,
-                    "TRIREME_ISA=%.20s: one of ref, base, avx2, avx512, vnni, amx, dotprod", cap);
+                    "TRIREME_ISA=%.20s: one of ref, base, avx2, avx512, vnni, amx, dotprod, i8mm",
+                    cap);
 }

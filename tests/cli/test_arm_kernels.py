@@ -10,6 +10,8 @@ import sys
 import tempfile
 
 SOURCE = os.environ["TRIREME_SOURCE"]
+FLAGS = {"quant_dotprod.c": ["-march=armv8.2-a+dotprod"],
+         "quant_i8mm.c": ["-march=armv8.2-a+dotprod+i8mm"]}
 CC, QEMU = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 
 
@@ -26,7 +28,7 @@ def main():
         objects, jobs = [], []
         for file in files:
             out = os.path.join(folder, os.path.basename(file) + ".o")
-            flags = ["-march=armv8.2-a+dotprod"] if file.endswith("dotprod.c") else []
+            flags = FLAGS.get(os.path.basename(file), [])
             objects.append(out)
             jobs.append(subprocess.Popen(
                 [CC, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-ffp-contract=off",
@@ -37,13 +39,29 @@ def main():
                 jobs = []
         program = os.path.join(folder, "variants")
         subprocess.run([CC, "-static", *objects, "-o", program, "-lm"], check=True)
-        run = subprocess.run([QEMU, "-cpu", "max", program], timeout=300)
-        if run.returncode:
-            return 1
-        capped = subprocess.run([QEMU, "-cpu", "max", program], timeout=300, capture_output=True,
-                                text=True, env=dict(os.environ, TRIREME_ISA="base"))
-        print("capped at base:", capped.stdout.splitlines()[-1])
-        return capped.returncode or "dotprod" in capped.stdout
+        return all_variants(program) or levels_follow_the_cpu(program)
+
+
+def variants_run(program, cpu, **env):
+    run = subprocess.run([QEMU, "-cpu", cpu, program], timeout=300, capture_output=True, text=True,
+                         env=dict(os.environ, **env))
+    print(f"{cpu} {env}: {run.stdout.splitlines()[-1:]}")
+    assert run.returncode == 0, run.stdout + run.stderr
+    return {line.split(":")[0].split()[1] for line in run.stdout.splitlines() if ": " in line}
+
+
+def all_variants(program):
+    assert variants_run(program, "max") == {"base", "dotprod", "i8mm"}
+    return 0
+
+
+def levels_follow_the_cpu(program):
+    """A CPU without an instruction (the emulator then traps it), and the cap by name."""
+    assert variants_run(program, "cortex-a53") == {"base"}  # Armv8.0
+    assert variants_run(program, "neoverse-n1") == {"base", "dotprod"}  # Armv8.2
+    assert variants_run(program, "max", TRIREME_ISA="dotprod") == {"base", "dotprod"}
+    assert variants_run(program, "max", TRIREME_ISA="base") == {"base"}
+    return 0
 
 
 if __name__ == "__main__":

@@ -7,19 +7,13 @@
 #error "compile with -march=armv8.2-a+dotprod (cmake/Kernels.cmake)"
 #endif
 
-#include <arm_neon.h>
-#include <string.h>
-#include "kernels/kernels_priv.h"
+#include "kernels/arm/quant_arm.h"
 
 enum {
-    ROWS = TRI_QTILE_ROWS,
     QUADS = ROWS / 4,
-    GROUP = TRI_Q_GROUP,
     COLS = 512, /* packed at once */
     TOKENS = 2  /* in registers: four int and four float sums each */
 };
-
-#define TRI_INLINE static inline __attribute__((always_inline))
 
 /* w [columns / 4][16 rows][4 columns] signed (MXFP4 doubled); scale [group of 32][16 rows]. */
 struct tile {
@@ -50,22 +44,6 @@ static void pack_nibbles(struct tile *tile, int r, const uint8_t *row, int64_t b
             memcpy(tile->w[at / 2 + 2 * j + 1][r], high + 4 * j, 4);
         }
     }
-}
-
-static float scale_of(const uint8_t *scales, enum tri_dtype dtype, int64_t g)
-{
-    uint32_t bits;
-    float value;
-    if (dtype == TRI_DT_MXFP4) {
-        uint32_t e = scales[g];
-        bits = e == 255 ? 0x7fc00000u : (e ? e - 1 : 0) << 23;
-    } else {
-        uint16_t half;
-        memcpy(&half, scales + 2 * (dtype == TRI_DT_I8G64 ? g / 2 : g), sizeof half);
-        bits = (uint32_t)half << 16;
-    }
-    memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 struct block {
@@ -119,24 +97,16 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
 
 static void pack(struct tile *tile, const struct block *b, int64_t n)
 {
-    static const int8_t tables[2][16] = {
-        { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 },
-        { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 }
-    };
     const struct tri_matrix *w = b->a->w;
-    int8x16_t table = vld1q_s8(tables[w->dtype == TRI_DT_MXFP4]);
+    int8x16_t table = nibble_table(w->dtype);
     for (int r = 0; r < ROWS; r++) {
-        size_t at = (size_t)(b->row + (r < b->rows ? r : b->rows - 1));
-        const uint8_t *data = (const uint8_t *)w->data;
-        const uint8_t *scales = (const uint8_t *)w->scales;
-        data += at * tri_row_data_bytes(w->dtype, w->cols);
-        scales += at * tri_row_scale_bytes(w->dtype, w->cols);
+        struct row row = row_of(w, b->row + (r < b->rows ? r : b->rows - 1));
         if (w->dtype == TRI_DT_I8G64)
-            pack_bytes(tile, r, data + b->c, n);
+            pack_bytes(tile, r, row.data + b->c, n);
         else
-            pack_nibbles(tile, r, data + b->c / 2, (n + 1) / 2, table);
+            pack_nibbles(tile, r, row.data + b->c / 2, (n + 1) / 2, table);
         for (int64_t g = 0; g < b->groups; g++)
-            tile->scale[g][r] = scale_of(scales, w->dtype, b->c / GROUP + g);
+            tile->scale[g][r] = scale_of(row.scales, w->dtype, b->c / GROUP + g);
     }
 }
 
