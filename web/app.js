@@ -20,6 +20,7 @@ function headers() {
 }
 
 function addTurn(role) {
+  $("hint").hidden = true;
   const turn = node("article", "turn " + role);
   turn.append(node("div", "who", role === "user" ? "You" : role === "tool" ? "Tool result" : "Trireme"));
   $("log").append(turn);
@@ -76,7 +77,11 @@ class Answer {
     call.function.arguments += piece.function.arguments || "";
     call.shown.textContent = call.function.arguments;
   }
-  finish(note, bad) {
+  /* How it ended: "done", "stopped" (what there is counts, but for calls that may be half) or "bad"
+     (nothing was said: it does not become part of the conversation). */
+  finish(note, how) {
+    const bad = how === "bad";
+    if (how !== "done") { (this.message.tool_calls || []).forEach((c) => c.box.remove()); delete this.message.tool_calls; }
     if (this.thinkHead) this.thinkHead.textContent = "Thinking";
     if (this.reasoning) this.message.reasoning_content = this.reasoning;
     const calls = this.message.tool_calls || [];
@@ -88,8 +93,8 @@ class Answer {
     this.turn.append(bar);
     calls.forEach((call) => askResult(call));
     this.message.tool_calls = calls.length ? calls.map(({ id, type, function: f }) => ({ id, type, function: f })) : undefined;
-    messages.push(this.message);
-    this.at = messages.length - 1;
+    this.at = messages.length;
+    if (!bad) messages.push(this.message);
     scroll(false);
   }
 }
@@ -175,12 +180,13 @@ async function answer() {
       if (choice.finish_reason) reason = choice.finish_reason;
       scroll(false);
     });
+    if (!usage) throw new Error("The server ended the answer");
     const s = (performance.now() - first) / 1000, n = usage.completion_tokens;
     out.finish(`${n} tokens, ${(n > 1 ? (n - 1) / s : 0).toFixed(1)}/s, first after ${((first - begin) / 1000).toFixed(2)} s` +
-      `, ${usage.prompt_tokens_details.cached_tokens} of ${usage.prompt_tokens} prompt tokens reused` + (reason === "length" ? ", cut by length" : ""));
+      `, ${usage.prompt_tokens_details.cached_tokens} of ${usage.prompt_tokens} prompt tokens reused` + (reason === "length" ? ", cut by length" : ""), "done");
   } catch (e) {
     const stopped = e.name === "AbortError";
-    out.finish(stopped ? "Stopped" : e.message, !stopped);
+    out.finish(stopped ? "Stopped" : e.message, stopped ? "stopped" : "bad");
   }
   running = null;
   busy(false);
@@ -202,7 +208,7 @@ $("say").onkeydown = (e) => {
 };
 $("stop").onclick = () => running && running.abort();
 document.addEventListener("keydown", (e) => { if (e.key === "Escape" && running) running.abort(); });
-$("clear").onclick = () => { if (running) running.abort(); messages.length = 0; $("log").replaceChildren(); $("say").focus(); };
+$("clear").onclick = () => { if (running) running.abort(); messages.length = 0; $("log").replaceChildren($("hint")); $("hint").hidden = false; $("say").focus(); };
 $("toggle").onclick = () => {
   $("panel").hidden = !$("panel").hidden;
   $("toggle").setAttribute("aria-expanded", !$("panel").hidden);
@@ -219,9 +225,11 @@ async function findModel() {
 
 /* --- the panel ----------------------------------------------------------------------------- */
 
-const KEEP = 120;             // points, one a second
-const series = { labels: [], tokens: [], prompt: [], running: [], waiting: [], cache: [], experts: [] };
-let last = null, charts = null;
+const KEEP = 90;              // points, one a second
+const COLORS = ["#2f7ed8", "#d9822b", "#3a9d5d", "#a855c8", "#c2410c", "#64748b", "#0e9aa7", "#b58900"];
+const series = {};
+["tokens", "prompt", "running", "waiting", "cache", "experts", "read"].forEach((k) => { series[k] = new Array(KEEP).fill(null); });
+let last = null, charts = null, accounts = {};
 
 /* Prometheus text to { "name{labels}": value }, histograms' buckets left out. */
 function parseMetrics(text) {
@@ -234,24 +242,35 @@ function parseMetrics(text) {
   return out;
 }
 
-function line(id, sets, max) {
-  const style = getComputedStyle(document.documentElement), dim = style.getPropertyValue("--dim"), grid = style.getPropertyValue("--line");
-  const colors = ["#2f7ed8", "#d9822b", "#3a9d5d"];
-  return new Chart($(id), { type: "line",
-    data: { labels: series.labels, datasets: sets.map(([label, data], i) => ({ label, data, borderColor: colors[i], borderWidth: 1.5, pointRadius: 0, tension: 0.2 })) },
-    options: { animation: false, responsive: true, maintainAspectRatio: false,
-      plugins: { legend: { labels: { color: dim, boxWidth: 10, font: { size: 11 } } } },
-      scales: { x: { display: false }, y: { min: 0, suggestedMax: max, grid: { color: grid }, ticks: { color: dim, maxTicksLimit: 4 } } } } });
+function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name); }
+
+function dataset(label, data, i, area) {
+  return { label, data, borderColor: COLORS[i % COLORS.length], backgroundColor: COLORS[i % COLORS.length] + (area ? "66" : ""),
+    borderWidth: 1.5, pointRadius: 0, tension: 0, fill: area ? (i ? "-1" : "origin") : false };
+}
+
+/* A minute and a half, the newest second at the right edge. */
+function line(id, datasets, { max, ticks, stacked } = {}) {
+  const dim = css("--dim");
+  /* Bytes: the axis ends at a power of two, with one mark half-way. */
+  const bytes = ticks !== size ? {} : { bounds: "data", afterDataLimits: (a) => { a.max = 2 ** Math.ceil(Math.log2(Math.max(a.max, 1024))); },
+    afterBuildTicks: (a) => { a.ticks = [0, a.max / 2, a.max].map((value) => ({ value })); } };
+  return new Chart($(id), { type: "line", data: { labels: new Array(KEEP).fill(""), datasets },
+    options: { animation: false, responsive: true, maintainAspectRatio: false, spanGaps: false,
+      interaction: { mode: "index", intersect: false },
+      plugins: { legend: { align: "start", labels: { color: dim, boxWidth: 14, boxHeight: 2, padding: 6, font: { size: 11 } } } },
+      scales: { x: { display: false }, y: { ...bytes, min: 0, suggestedMax: max, stacked: !!stacked, grid: { color: css("--line") },
+        ticks: { color: dim, maxTicksLimit: 4, font: { size: 11 }, callback: ticks || ((v) => v.toLocaleString()) } } } } });
 }
 
 function openCharts() {
-  const dim = getComputedStyle(document.documentElement).getPropertyValue("--dim");
-  return { tokens: line("c_tokens", [["made", series.tokens], ["prompt", series.prompt]], 1),
-    requests: line("c_requests", [["running", series.running], ["waiting", series.waiting]], 1),
-    hits: line("c_hits", [["prompt tokens reused, %", series.cache], ["experts in RAM, %", series.experts]], 100),
-    memory: new Chart($("c_memory"), { type: "bar", data: { labels: [], datasets: [{ data: [], backgroundColor: "#2f7ed8" }] },
-      options: { animation: false, responsive: true, maintainAspectRatio: false, indexAxis: "y", plugins: { legend: { display: false } },
-        scales: { x: { ticks: { color: dim, maxTicksLimit: 4, callback: (v) => size(v) } }, y: { ticks: { color: dim, font: { size: 10 }, autoSkip: false } } } } }) };
+  if (charts) Object.values(charts).forEach((c) => c.destroy());
+  const percent = (v) => v + " %";
+  charts = { tokens: line("c_tokens", [dataset("made", series.tokens, 0), dataset("prompt", series.prompt, 1)], { max: 10 }),
+    requests: line("c_requests", [dataset("running", series.running, 0), dataset("waiting", series.waiting, 1)], { max: 4 }),
+    hits: line("c_hits", [dataset("prompt tokens", series.cache, 0), dataset("experts", series.experts, 1)], { max: 100, ticks: percent }),
+    read: line("c_read", [dataset("from drives", series.read, 0)], { ticks: size }),
+    memory: line("c_memory", Object.keys(accounts).map((k, i) => dataset(k, accounts[k], i, true)), { stacked: true, ticks: size }) };
 }
 
 function size(bytes) {
@@ -267,7 +286,20 @@ function numbers(rows) {
 
 function push(name, value) {
   series[name].push(value);
-  if (series[name].length > KEEP) series[name].shift();
+  series[name].shift();
+}
+
+/* Memory by account; a new account needs a new line in the chart. */
+function pushAccounts(m) {
+  let fresh = false;
+  for (const key of Object.keys(m)) {
+    const found = /^trireme_memory_bytes\{account="([^"]*)"/.exec(key);
+    if (!found) continue;
+    const name = found[1];
+    if (!accounts[name] && m[key] > 0) { accounts[name] = new Array(KEEP).fill(null); fresh = true; }
+    if (accounts[name]) { accounts[name].push(m[key]); accounts[name].shift(); }
+  }
+  if (fresh) openCharts();
 }
 
 function draw(m, now) {
@@ -275,13 +307,14 @@ function draw(m, now) {
   const s = last ? (now - last.now) / 1000 : 1;
   const percent = (hit, all) => (all > 0 ? 100 * hit / all : null);
   const hits = d("trireme_expert_cache_hits_total"), misses = d("trireme_expert_cache_misses_total"), made = d("vllm:generation_tokens_total");
-  push("labels", "");
   push("tokens", made / s);
   push("prompt", d("vllm:prompt_tokens_total") / s);
   push("running", m["vllm:num_requests_running"]);
   push("waiting", m["vllm:num_requests_waiting"]);
   push("cache", percent(d("vllm:prefix_cache_hits_total"), d("vllm:prefix_cache_queries_total")));
   push("experts", percent(hits, hits + misses));
+  push("read", made ? d("trireme_disk_read_bytes_total") / made : null);
+  pushAccounts(m);
   numbers([["Running, waiting", `${m["vllm:num_requests_running"]}, ${m["vllm:num_requests_waiting"]}`],
     ["Tokens made", m["vllm:generation_tokens_total"]],
     ["Slots in use", (100 * m["vllm:kv_cache_usage_perc"]).toFixed(1) + " %"],
@@ -289,9 +322,6 @@ function draw(m, now) {
     ["Kept states", `${m.trireme_checkpoints} (${size(m.trireme_checkpoint_bytes)})`],
     ["Read per token", made ? size(d("trireme_disk_read_bytes_total") / made) : "–"],
     ["Resident memory", size(m.process_resident_memory_bytes)]]);
-  const accounts = Object.keys(m).filter((k) => k.startsWith("trireme_memory_bytes{") && m[k] > 0);
-  charts.memory.data.labels = accounts.map((k) => /account="([^"]*)"/.exec(k)[1]);
-  charts.memory.data.datasets[0].data = accounts.map((k) => m[k]);
   Object.values(charts).forEach((c) => c.update());
   last = { m, now };
 }
@@ -306,6 +336,7 @@ async function tick() {
   setTimeout(tick, 1000);
 }
 
-charts = openCharts();
+openCharts();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", openCharts);
 findModel();
 tick();

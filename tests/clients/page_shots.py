@@ -107,9 +107,14 @@ def main():
     page = Page(url)
     page.shot(f"{out}/idle.png")
     page.js("document.getElementById('temperature').value = 0")
+    page.do("Network.enable")
+    slow = {"offline": False, "latency": 0, "uploadThroughput": -1}
+    page.do("Network.emulateNetworkConditions", downloadThroughput=9000, **slow)
     page.say("Tell me a story about a fox.")
-    page.wait("document.querySelector('.turn.assistant .text')?.textContent.length > 20")
+    page.wait("document.querySelector('.turn.assistant > .text')?.textContent.length > 60")
+    assert not page.js("document.getElementById('stop').hidden")
     page.shot(f"{out}/streaming.png")
+    page.do("Network.emulateNetworkConditions", downloadThroughput=-1, **slow)
     page.idle()
     assert "tokens" in page.js("document.querySelector('.tools').textContent")
     page.js("document.getElementById('tools').value = " + json.dumps(TOOLS))
@@ -124,7 +129,7 @@ def main():
     page.idle()
     page.shot(f"{out}/tool_result.png")
     threads = [threading.Thread(target=server.chat, args=(f"Tell me a story about {i} dogs.",),
-                                kwargs={"max_tokens": 400, "ignore_eos": True}) for i in range(7)]
+                                kwargs={"max_tokens": 3500, "ignore_eos": True}) for i in range(9)]
     for t in threads:
         t.start()
     time.sleep(4)
@@ -142,6 +147,26 @@ def main():
     page.say("Hi")
     page.idle()
     page.shot(f"{out}/narrow_dark.png")
+    page.js("document.getElementById('settings').open = true")
+    page.shot(f"{out}/narrow_settings.png")
+    page.js("document.getElementById('settings').open = false;"
+            "document.getElementById('panel').scrollIntoView()")
+    page.shot(f"{out}/narrow_panel.png")
+    # a refused request says why and leaves no empty turn in the conversation
+    page.js("document.getElementById('temperature').value = 9")
+    page.say("And now?")
+    page.idle()
+    assert "temperature" in page.js("document.querySelector('.bad').textContent")
+    page.faults = [f for f in page.faults if "400 (Bad Request)" not in f]  # as it should be
+    page.js("document.getElementById('temperature').value = 0")
+    page.js("[...document.querySelectorAll('.tools button')].pop().click()")
+    page.idle()
+    assert page.js("messages.filter((m) => m.role === 'assistant' && !m.content).length") == 0
+    # by keyboard alone: the skip link, then every control has a name
+    names = page.js("[...document.querySelectorAll('button, input, select, textarea')].filter((e) =>"
+                    " !e.textContent.trim() && !e.closest('label') && !e.getAttribute('aria-label') &&"
+                    " !document.querySelector(`label[for='${e.id}']`)).length")
+    assert names == 0, names
     page.close()
     assert server.close() == 0
     print("page works; screenshots in", out)
