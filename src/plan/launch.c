@@ -5,6 +5,7 @@
  */
 #include "plan/report.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,9 +36,43 @@ static bool is_k3(const struct tri_plan *p)
     return !strcmp(p->arch->family, "kimi_k3") || !strcmp(p->arch->family, "kimi_linear");
 }
 
+/* Presets by the name their weights are published under; a config of one's own by its folder. */
 static const char *weights_of(const struct tri_plan *p)
 {
-    return !strcmp(p->arch->name, "kimi-k3") ? "moonshotai/Kimi-K3" : p->arch->name;
+    static const char *const published[][2] = {
+        { "kimi-k3", "moonshotai/Kimi-K3" },
+        { "kimi-linear-48b", "moonshotai/Kimi-Linear-48B-A3B-Instruct" },
+        { "kimi-k2", "moonshotai/Kimi-K2-Instruct" },
+        { "kimi-k2-thinking", "moonshotai/Kimi-K2-Thinking" },
+        { "kimi-k2.5", "moonshotai/Kimi-K2.5" },
+        { "kimi-k2.6", "moonshotai/Kimi-K2.6" },
+        { "kimi-k2.7-code", "moonshotai/Kimi-K2.7-Code" },
+        { "deepseek-v3", "deepseek-ai/DeepSeek-V3" },
+        { "deepseek-r1", "deepseek-ai/DeepSeek-R1" },
+        { "deepseek-v2", "deepseek-ai/DeepSeek-V2" },
+        { "deepseek-v2-lite", "deepseek-ai/DeepSeek-V2-Lite" },
+        { "mixtral-8x7b", "mistralai/Mixtral-8x7B-Instruct-v0.1" },
+        { "mixtral-8x22b", "mistralai/Mixtral-8x22B-Instruct-v0.1" },
+        { "mistral-7b", "mistralai/Mistral-7B-Instruct-v0.1" },
+        { "llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct" },
+        { "llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct" },
+        { "llama-3.1-405b", "meta-llama/Llama-3.1-405B-Instruct" },
+        { "qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct" },
+        { "qwen2.5-14b", "Qwen/Qwen2.5-14B-Instruct" },
+        { "qwen2.5-32b", "Qwen/Qwen2.5-32B-Instruct" },
+        { "qwen2.5-72b", "Qwen/Qwen2.5-72B-Instruct" },
+        { "qwen3-4b", "Qwen/Qwen3-4B" },
+        { "qwen3-8b", "Qwen/Qwen3-8B" },
+        { "qwen3-14b", "Qwen/Qwen3-14B" },
+        { "qwen3-32b", "Qwen/Qwen3-32B" },
+        { "qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B" },
+        { "qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B" },
+        { "qwen2-57b-a14b", "Qwen/Qwen2-57B-A14B-Instruct" },
+    };
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++)
+        if (!strcmp(p->arch->name, published[i][0]))
+            return published[i][1];
+    return p->arch->name;
 }
 
 static int nodes_of_replica(const struct tri_plan *p)
@@ -160,16 +195,24 @@ static void trireme_flags(struct flags *f)
 {
     const struct tri_plan *p = f->plan;
     const struct tri_candidate *c = &p->best;
-    add(f, "folder with config.json, shards and tokenizer", "--model ./%s",
-        is_k3(p) ? "Kimi-K3" : "MODEL");
-    if (p->fleet.device.kind == TRI_DEVICE_GPU)
-        return;
-    add(f, "hard ceiling of memory", "--ram %.0fG",
-        p->fleet.device.mem_gib * p->fleet.device.usable);
+    const char *name = strrchr(weights_of(p), '/');
+    bool trunk_streams = c->speed.step.disk > 0 && strstr(c->reason, "100 % of the trunk") == NULL;
+    add(f, "folder with config.json, shards and tokenizer", "--model ./%.80s",
+        name && name[1] ? name + 1 : weights_of(p));
+    add(f, "hard ceiling of memory, floored", "--ram %.0fG",
+        floor(p->fleet.device.mem_gib * p->fleet.device.usable));
+    add(f, "tokens of each request", "--context %lld", (long long)p->options.context_tokens);
+    add(f, "requests computed together", "--parallel %lld",
+        (long long)(c->held > 0 && c->held < sequences(p) ? c->held : sequences(p)));
     add(f, "tokens a prefill step", "--chunk %lld", (long long)p->options.chunk_tokens);
-    if (c->dense_number >= 0)
-        add(f, "everything but the experts in this format", "--trunk %s",
-            tri_number_name((enum tri_number)c->dense_number));
+    add(f, "MLA cache: half of the default's bytes", "--cache %s",
+        fp8_cache(p)                ? "fp8"
+        : c->cache == TRI_CACHE_F32 ? "f32"
+                                    : "bf16");
+    add(f, "everything but the experts", "--trunk %s",
+        trunk_streams          ? "stream"
+        : c->dense_number >= 0 ? tri_number_name((enum tri_number)c->dense_number)
+                               : "disk");
 }
 
 static void fill(struct flags *f, const struct tri_plan *p, const char *engine)
@@ -186,20 +229,34 @@ static void fill(struct flags *f, const struct tri_plan *p, const char *engine)
 
 static void head_of(const struct tri_plan *p, const char *engine, struct tri_buf *out)
 {
-    int64_t ranks = p->best.cards / p->best.layout.replicas;
     if (!strcmp(engine, "vllm"))
         tri_buf_printf(out, "vllm serve %s", weights_of(p));
-    else if (!strcmp(engine, "trireme") && ranks > 1 && p->fleet.device.kind != TRI_DEVICE_GPU)
-        tri_buf_printf(out, "mpirun -n %lld --map-by node trireme serve", (long long)ranks);
     else if (!strcmp(engine, "trireme"))
         tri_buf_puts(out, "trireme serve");
     else
         tri_buf_puts(out, "python3 -m sglang.launch_server");
 }
 
+/* Why Trireme cannot be started as planned; NULL when it can. */
+static const char *trireme_lacks(const struct tri_plan *p)
+{
+    if (!is_k3(p))
+        return "Trireme runs kimi_k3 and kimi_linear; for other families the figures are those of "
+               "an engine like it";
+    if (p->best.cards > p->best.layout.replicas)
+        return "Trireme runs on one machine so far: a layout over several is a plan for later "
+               "releases";
+    return NULL;
+}
+
 void tri__launch_line(const struct tri_plan *p, const char *engine, struct tri_buf *out)
 {
     struct flags f;
+    const char *lacks = strcmp(engine, "trireme") ? NULL : trireme_lacks(p);
+    if (lacks) {
+        tri_buf_printf(out, "# %s", lacks);
+        return;
+    }
     fill(&f, p, engine);
     head_of(p, engine, out);
     for (int i = 0; i < f.count; i++)
@@ -236,6 +293,10 @@ enum tri_status tri_plan_launch(const struct tri_plan *p, struct tri_buf *out)
         bool gpu = p->fleet.device.kind == TRI_DEVICE_GPU;
         if (gpu == (e == 2))
             continue; /* Trireme serves from processors and drives, the others from cards */
+        if (e == 2 && trireme_lacks(p)) {
+            tri_buf_printf(out, "\n  # %s\n", trireme_lacks(p));
+            continue;
+        }
         fill(&f, p, engines[e]);
         tri_buf_puts(out, "\n");
         environment(p, engines[e], out);

@@ -144,8 +144,13 @@ void tri__cost_text(const struct tri_plan *p, struct tri_buf *out)
     const struct tri_candidate *c = &p->best;
     const struct tri_device *d = &p->fleet.device;
     double own = tri__usd_h(&p->options, d, true), rent = tri__usd_h(&p->options, d, false);
-    if (c->grade < TRI_GRADE_GENERATES || (own <= 0 && rent <= 0))
+    if (c->grade < TRI_GRADE_GENERATES)
         return;
+    if (own <= 0 && rent <= 0) {
+        tri_buf_printf(out, "Cost: no price of %s is known here; --rent or --own gives one\n",
+                       d->name);
+        return;
+    }
     tri_buf_puts(out, "Cost per million output tokens at this load:");
     if (own > 0)
         tri_buf_printf(out, " $%.3g owned ($%.3g a card and hour)", c->usd_per_million_own, own);
@@ -155,7 +160,10 @@ void tri__cost_text(const struct tri_plan *p, struct tri_buf *out)
     tri_buf_putc(out, '\n');
     if (tri_device_doubts(d, "price") || tri_device_doubts(d, "rent") ||
         tri_device_doubts(d, "own_usd_h"))
-        tri_buf_printf(out, "Prices of %s are doubtful: %s\n", d->name, d->notes);
+        tri_buf_printf(
+            out, "Prices of %s are doubtful (sources differ): take them as a factor of two%s%s\n",
+            d->name, strstr(d->notes, "price") ? "; " : "",
+            strstr(d->notes, "price") ? d->notes : "");
 }
 
 void tri__assumptions_text(const struct tri_plan *p, struct tri_buf *out)
@@ -178,6 +186,9 @@ void tri__assumptions_text(const struct tri_plan *p, struct tri_buf *out)
                        p->acceptance);
     if (d->kind != TRI_DEVICE_GPU)
         tri_buf_puts(out, " What Trireme reaches on this machine is assumed until measured.");
+    if (d->kind != TRI_DEVICE_GPU && p->best.cards > p->best.layout.replicas)
+        tri_buf_puts(out, " Trireme runs on one machine so far: layouts over several are for later "
+                          "releases.");
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (tri_device_doubts(d, fields[i])) {
             size_t at = strlen(shape);

@@ -34,7 +34,9 @@ void tri__count(char out[32], double value)
 
 void tri__ms(char out[32], double ms)
 {
-    if (ms >= 99500)
+    if (ms >= 7200e3)
+        snprintf(out, 32, "%.3g h", ms / 3600e3);
+    else if (ms >= 99500)
         snprintf(out, 32, "%.0f s", ms / 1000);
     else if (ms >= 995)
         snprintf(out, 32, "%.3g s", ms / 1000);

@@ -69,8 +69,11 @@ double tri__band_for(const struct tri_profile *profile, const struct tri_device 
     json_t *point;
     if (tri__plan_data(&json, "measured", NULL))
         return profile->band;
-    json_array_foreach(json_object_get(json, "points"), i, point) measured |=
-        !strcmp(tri__str(point, "device", ""), device->name);
+    json_array_foreach(json_object_get(json, "points"), i, point)
+    { /* a rate of prompts alone says nothing about decode */
+        bool decoded = strcmp(tri__str(point, "role", ""), "prefill") != 0;
+        measured |= decoded && !strcmp(tri__str(point, "device", ""), device->name);
+    }
     json_decref(json);
     return measured || profile->band > unseen ? profile->band : unseen;
 }

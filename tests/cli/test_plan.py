@@ -1,6 +1,7 @@
 """trireme plan from outside: published figures, verdicts, refusals, time. No reference material."""
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -179,6 +180,10 @@ class Output(unittest.TestCase):
         self.assertAlmostEqual(sum(v for k, v in p["step_ms"].items() if k != "total"),
                                p["step_ms"]["total"], delta=0.01)
 
+    def test_no_price_is_said(self):
+        self.assertIn("no price of H20-141GB", run("-m", "kimi-k3", "--hw", "16xH20-141GB").stdout)
+        self.assertIn("rented ($2", run("-m", "kimi-k3", "--hw", "16xH20-141GB", "--rent", "2").stdout)
+
     def test_screen(self):
         text = run("-m", "kimi-k3", "--hw", "4x8xH20-96GB").stdout
         self.assertLess(len(text.splitlines()), 60)
@@ -218,7 +223,21 @@ class Reports(unittest.TestCase):
         text = run("-m", "kimi-k3", "--hw", "16xGB200", "--layout", "tp4dp4ep16", "--launch").stdout
         for flag in ("--data-parallel-size 4", "--enable-expert-parallel", "--tp-size 16 ", "--ep-size 16"):
             self.assertIn(flag, text)
-        self.assertIn("trireme serve", run("-m", "kimi-k3", "--hw", "EPYC-9755-2S", "--launch").stdout)
+
+    def test_launch_of_trireme_is_what_it_can(self):
+        """Every flag exists, and what it cannot do is said instead of printed as a command."""
+        known = subprocess.run([TRIREME, "serve", "--help"], capture_output=True, text=True).stdout
+        for hw, more in (("EPYC-9755-2S-3T", []), ("NVMe-PC-64GB", ["-c", "1"]),
+                         ("NVMe-Workstation-512GB", ["-c", "1", "--dense", "int8"])):
+            text = run("-m", "kimi-k3", "--hw", hw, "--launch", *more).stdout
+            self.assertIn("trireme serve", text)
+            for flag in re.findall(r"^    (--[a-z-]+)", text, re.M):
+                self.assertIn(flag, known)
+        self.assertIn("--trunk stream", run("-m", "kimi-k3", "--hw", "NVMe-PC-64GB", "-c", "1", "--launch").stdout)
+        for model, hw in (("kimi-k3", "4xApple-M3-Ultra-512GB"), ("llama-3.1-8b", "EPYC-9654-2S")):
+            text = run("-m", model, "--hw", hw, "--launch").stdout
+            self.assertIn("# Trireme runs", text)
+            self.assertNotIn("trireme serve", text)
 
     def test_guide(self):
         text = run(*self.K3, "--guide").stdout
