@@ -248,6 +248,8 @@ enum tri_status tri__preparer_open(struct tri__preparer **out, struct tri_api *a
                                    struct tri_error *err);
 void tri__preparer_close(struct tri__preparer *p); /* what waits is freed, unanswered */
 void tri__prepare(struct tri__exchange *x);
+/* From x->text to what can be started, answered, or refused with x->fault. Any thread. */
+void tri__prepare_here(struct tri__exchange *x);
 void tri__preparer_tick(struct tri__preparer *p); /* makes up for a lost wake-up */
 int64_t tri__preparer_waiting(struct tri__preparer *p);
 

@@ -89,7 +89,7 @@ bool tri__fault_from(struct tri__fault *fault, const struct tri_error *err)
 
 void tri__request_id(char out[40], const struct tri_http_request *request)
 {
-    snprintf(out, 40, "req_%016llx", (unsigned long long)tri_http_serial(request));
+    snprintf(out, 40, "req_%016llx", (unsigned long long)(request ? tri_http_serial(request) : 0));
 }
 
 void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic,

@@ -77,7 +77,7 @@ static void drop_sources(struct tri__exchange *x)
     tri_buf_fini(&x->text);
 }
 
-static void prepare(struct tri__exchange *x)
+void tri__prepare_here(struct tri__exchange *x)
 {
     bool ok = read_body(x, &x->fault) && x->endpoint->prepare(x, &x->fault) &&
               (x->endpoint->answers || tri__exchange_has_room(x, &x->fault));
@@ -148,7 +148,7 @@ void tri__prepare(struct tri__exchange *x)
     const struct tri_http_watch watch = { on_gone, NULL, x };
     int64_t bytes = (int64_t)x->text.len_bytes;
     if (bytes <= AT_ONCE_BYTES) {
-        prepare(x);
+        tri__prepare_here(x);
         proceed(x);
         return;
     }
@@ -183,7 +183,7 @@ static void *run(void *arg)
         }
         int64_t bytes = (int64_t)x->text.len_bytes;
         pthread_mutex_unlock(&p->lock);
-        prepare(x);
+        tri__prepare_here(x);
         pthread_mutex_lock(&p->lock);
         p->waiting_bytes -= bytes;
         p->waiting_count--;
