@@ -397,6 +397,8 @@ class Work(WithServer):
         self.assertTrue(wait_for(lambda: self.server.metric("vllm:num_requests_waiting") == 5))
         status, body, headers = self.server.ask("POST", "/v1/chat/completions", chat())
         self.assertEqual(status, 429, body)
+        self.assertEqual(self.server.metric('trireme_limit_hits_total{engine="0",model_name="nano",'
+                                            'limit="queue"}'), 1)
         self.assertIn("Retry-After", headers)
         for s in streams:
             s.close()

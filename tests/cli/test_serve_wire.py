@@ -144,6 +144,53 @@ class Limits(unittest.TestCase):
         self.assertTrue(wait_for(lambda: server.ask("POST", CHAT, body(70000))[0] == 200))
         self.assertEqual(server.close(), 0)
 
+    def test_long_bodies_together(self):
+        server = Server("--context", "256", "--limit", "preparing_bytes=65536")
+        long = json.dumps(chat(messages=[{"role": "user", "content": "The Fox, 12 été. " * 600000}]))
+        more = json.dumps(chat(messages=[{"role": "user", "content": "x " * 20000}]))
+        got = []
+        post = threading.Thread(target=lambda: got.append(server.ask("POST", CHAT, long)[0]))
+        post.start()
+        self.assertTrue(wait_for(lambda: server.metric("trireme_requests_preparing") == 1))
+        status, data, headers = server.ask("POST", CHAT, more)
+        self.assertEqual((status, "Retry-After" in headers), (503, True), data)
+        self.assertEqual(hits(server, "preparing_bytes"), 1)
+        post.join()
+        self.assertEqual(got, [400])  # the first is read whatever its size: too long for the context
+        self.assertEqual(server.ask("POST", CHAT, more)[0], 400)
+        self.assertEqual(server.close(), 0)
+
+    def test_times(self):
+        """A connection without requests, a body that drips, and a reader that stopped, side by side."""
+        server = Server("--context", "16384", "--idle-timeout", "2", "--stall-timeout", "3",
+                        "--max-output", "64K")
+        idle = socket.create_connection(("127.0.0.1", server.port))
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertIn(b"200 OK", idle.recv(1000))
+        idle.settimeout(10)
+        drip = socket.create_connection(("127.0.0.1", server.port))
+        drip.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n")
+        stuck = stream_socket(server, small=True, max_tokens=16000, logprobs=True, top_logprobs=20)
+        begin = time.time()
+        self.assertEqual(idle.recv(10), b"")
+        self.assertLess(time.time() - begin, 8)
+        self.assertTrue(wait_for(lambda: hits(server, "write_stall") == 1, 30))
+        self.assertTrue(wait_for(lambda: server.metric("vllm:num_requests_running") == 0, 5))
+        drip.settimeout(0.5)
+        got = b""
+        while time.time() - begin < 25 and not got:
+            try:
+                drip.sendall(b" ")
+                got = drip.recv(1000)
+            except socket.timeout:
+                continue
+        self.assertEqual(got[9:12], b"408")
+        self.assertGreater(time.time() - begin, 9)  # ten seconds are everybody's
+        self.assertEqual(hits(server, "body_rate"), 1)
+        for s in (idle, drip, stuck):
+            s.close()
+        self.assertEqual(server.close(), 0)
+
     def test_connections(self):
         for limit, flag, status in (("connections", "--max-connections", 503),
                                     ("connections_per_peer", "--max-per-address", 429)):

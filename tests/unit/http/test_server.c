@@ -20,7 +20,7 @@ struct rig {
     struct tri_http *http;
     pthread_t thread;
     struct tri_http_request *held;
-    atomic_int handled, gone, drained, limits;
+    atomic_int handled, gone, drained, limits, admitted;
     char last_limit[32];
 };
 
@@ -44,7 +44,19 @@ static bool path_is(const struct tri_http_request *q, const char *path)
     return p.bytes == strlen(path) && !memcmp(p.at, path, p.bytes);
 }
 
-/* /echo: the body. /hold: no answer. /big: more than the output limit, ended when drained. */
+/* Everything but /no, which is refused by its head. */
+static bool admit(void *arg, struct tri_http_request *q)
+{
+    struct rig *rig = arg;
+    atomic_fetch_add(&rig->admitted, 1);
+    if (!path_is(q, "/no"))
+        return true;
+    tri_http_reply(q, 404, "text/plain", "no", 2);
+    return false;
+}
+
+/* /echo: the body. /take: its length, after it was taken. /hold: no answer. /big: more than the
+ * output limit, ended when drained. */
 static void handle(void *arg, struct tri_http_request *q)
 {
     struct rig *rig = arg;
@@ -53,6 +65,14 @@ static void handle(void *arg, struct tri_http_request *q)
     atomic_fetch_add(&rig->handled, 1);
     if (path_is(q, "/echo")) {
         tri_http_reply(q, 200, "text/plain", body, bytes);
+    } else if (path_is(q, "/take")) {
+        char text[32];
+        struct tri_buf taken = tri_http_take_body(q);
+        int n = snprintf(text, sizeof text, "%zu", taken.len_bytes);
+        tri_http_body(q, &bytes);
+        assert_int_equal(bytes, 0);
+        tri_buf_fini(&taken);
+        tri_http_reply(q, 200, "text/plain", text, (size_t)n);
     } else if (path_is(q, "/stream")) {
         tri_http_begin(q, 200, "text/plain");
         tri_http_write(q, "one", 3);
@@ -87,7 +107,9 @@ static void *loop(void *arg)
 
 static void rig_up(struct rig *rig, const struct tri_http_limits *limits)
 {
-    struct tri_http_options o = { .handle = handle, .refused = on_limit, .arg = rig };
+    struct tri_http_options o = {
+        .admit = admit, .handle = handle, .refused = on_limit, .arg = rig
+    };
     struct tri_error err = { 0 };
     o.limits = limits ? *limits : tri_http_limits_default();
     memset(rig, 0, sizeof *rig);
@@ -307,6 +329,70 @@ static void too_many_connections(void **state)
     rig_down(&rig);
 }
 
+static void heads_are_judged_before_bodies(void **state)
+{
+    (void)state;
+    struct rig rig;
+    char text[1024];
+    rig_up(&rig, NULL);
+    /* a long body is refused before any of it is sent, and the connection closes */
+    int fd = dial(&rig);
+    say(fd, "POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+    hear(fd, text, sizeof text, NULL);
+    assert_non_null(strstr(text, "HTTP/1.1 404"));
+    assert_non_null(strstr(text, "Connection: close"));
+    close(fd);
+    /* so is one that waits to be asked for */
+    fd = dial(&rig);
+    say(fd, "POST /no HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+    hear(fd, text, sizeof text, NULL);
+    assert_null(strstr(text, "100 Continue"));
+    assert_non_null(strstr(text, "HTTP/1.1 404"));
+    close(fd);
+    /* a short one is read, and the connection goes on */
+    fd = dial(&rig);
+    say(fd, "POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
+            "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    hear(fd, text, sizeof text, "\r\n\r\n4");
+    assert_non_null(strstr(text, "Connection: keep-alive"));
+    assert_non_null(strstr(text, "200 OK"));
+    close(fd);
+    assert_int_equal(atomic_load(&rig.admitted), 4); /* each once */
+    assert_int_equal(atomic_load(&rig.handled), 1);
+    rig_down(&rig);
+}
+
+static void bodies_together_are_bounded(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct tri_http_limits l = tri_http_limits_default();
+    char text[1024];
+    l.bodies_bytes = 10;
+    rig_up(&rig, &l);
+    int held = dial(&rig);
+    say(held, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n123456");
+    usleep(100000);
+    int fd = dial(&rig);
+    say(fd, "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    hear(fd, text, sizeof text, "\r\n\r\n4"); /* 10 together: the limit itself */
+    assert_non_null(strstr(text, "200 OK"));
+    say(fd, "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nbody5");
+    hear(fd, text, sizeof text, NULL);
+    assert_non_null(strstr(text, "HTTP/1.1 503"));
+    assert_non_null(strstr(text, "Retry-After"));
+    assert_string_equal(rig.last_limit, "bodies_bytes");
+    close(fd);
+    close(held);
+    usleep(100000);
+    fd = dial(&rig);
+    say(fd, "POST /take HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789");
+    hear(fd, text, sizeof text, "\r\n\r\n10"); /* what was held is given back */
+    assert_non_null(strstr(text, "200 OK"));
+    close(fd);
+    rig_down(&rig);
+}
+
 static void draining_ends_with_the_last_request(void **state)
 {
     (void)state;
@@ -318,6 +404,12 @@ static void draining_ends_with_the_last_request(void **state)
     wait_for(&rig.handled, 1);
     assert_int_equal(tri_http_post(rig.http, drain, rig.http), TRI_OK);
     assert_int_equal(hear(idle, text, sizeof text, NULL), 0);
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)tri_http_port(rig.http)),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int late = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(late, (struct sockaddr *)&to, sizeof to), -1); /* refused, not kept */
+    close(late);
     close(busy);
     pthread_join(rig.thread, NULL);
     tri_http_close(rig.http);
@@ -335,6 +427,8 @@ int main(void)
         cmocka_unit_test(a_slow_reader_is_bounded),
         cmocka_unit_test(slow_heads_time_out),
         cmocka_unit_test(too_many_connections),
+        cmocka_unit_test(heads_are_judged_before_bodies),
+        cmocka_unit_test(bodies_together_are_bounded),
         cmocka_unit_test(draining_ends_with_the_last_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

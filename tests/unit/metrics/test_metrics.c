@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <string.h>
 
 #include "metrics/metrics.h"
 
@@ -43,6 +44,15 @@ static void text(void **state)
                                   "t_seconds_bucket{le=\"2.5\"} 2\n"
                                   "t_seconds_bucket{le=\"+Inf\"} 3\n"
                                   "t_seconds_sum 102.5\nt_seconds_count 3\n");
+    tri_buf_clear(&out);
+    tri_metric_set_buckets(h, (const uint64_t[]){ 1, 0, 4, 2 }, 33); /* kept elsewhere */
+    tri_metric_set_buckets(NULL, NULL, 0);
+    tri_metrics_write(m, &out);
+    assert_non_null(strstr(out.data,
+                           "t_seconds_bucket{le=\"0.5\"} 1\nt_seconds_bucket{le=\"1\"} 1\n"
+                           "t_seconds_bucket{le=\"2.5\"} 5\n"
+                           "t_seconds_bucket{le=\"+Inf\"} 7\n"
+                           "t_seconds_sum 33\nt_seconds_count 7\n"));
     tri_buf_clear(&out);
     tri_metrics_escape(&out, "a\\b\"c\nd");
     assert_string_equal(out.data, "a\\\\b\\\"c\\nd");
