@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    PIECES = 32,              /* pieces of a loop per thread: the last ones even out the threads */
+    ROUNDS = 5,               /* of pieces, each half of what is left: the last evens out threads */
     QUANTISE_VALUES = 1 << 14 /* values that make a piece worth its hand-over */
 };
 
@@ -134,7 +134,7 @@ void tri__product_rows(const struct tri_model *m, const struct tri__product *j, 
 struct jobs_loop {
     const struct tri_model *m;
     const struct tri__product *jobs;
-    int64_t n;
+    int64_t n, units, threads;
 };
 
 static int64_t units_of(const struct tri__product *j)
@@ -142,12 +142,10 @@ static int64_t units_of(const struct tri__product *j)
     return (j->w->rows + TRI_QTILE_ROWS - 1) / TRI_QTILE_ROWS;
 }
 
-/* Items are tiles of rows, of the first job, then of the second, and so on. */
-static void jobs_piece(void *arg, int64_t begin, int64_t end, int thread)
+/* Units [begin, end): tiles of rows, of the first job, then of the second, and so on. */
+static void jobs_units(const struct jobs_loop *l, int64_t begin, int64_t end)
 {
-    (void)thread;
-    const struct jobs_loop *l = arg;
-    int64_t first = 0; /* item where job i begins */
+    int64_t first = 0; /* unit where job i begins */
     for (int64_t i = 0; i < l->n && first < end; i++) {
         const struct tri__product *j = &l->jobs[i];
         int64_t units = units_of(j);
@@ -160,14 +158,34 @@ static void jobs_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/*
+ * Piece p is one thread's share of round p / threads. A round is half of what is left and the last
+ * one all of it: long pieces first, because reading speeds up along a piece, short ones last,
+ * because the loop ends with the last.
+ */
+static int64_t piece_begin(const struct jobs_loop *l, int64_t piece)
+{
+    int64_t round = piece / l->threads, left = l->units >> round;
+    int64_t share = round < ROUNDS - 1 ? left - (left >> 1) : left;
+    if (round >= ROUNDS)
+        return l->units;
+    return l->units - left + share * (piece % l->threads) / l->threads;
+}
+
+static void jobs_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct jobs_loop *l = arg;
+    for (int64_t p = begin; p < end; p++)
+        jobs_units(l, piece_begin(l, p), piece_begin(l, p + 1));
+}
+
 void tri__multiply(const struct tri_model *m, const struct tri__product *jobs, int64_t n)
 {
-    struct jobs_loop l = { m, jobs, n };
-    int64_t units = 0;
+    struct jobs_loop l = { m, jobs, n, 0, tri_pool_threads(m->pool) };
     for (int64_t i = 0; i < n; i++)
-        units += units_of(&jobs[i]);
-    int64_t grain = units / (tri_pool_threads(m->pool) * PIECES);
-    tri_pool_for(m->pool, units, grain > 1 ? grain : 1, jobs_piece, &l);
+        l.units += units_of(&jobs[i]);
+    tri_pool_for(m->pool, ROUNDS * l.threads, 1, jobs_piece, &l);
 }
 
 void tri__linear(const struct tri_model *m, struct tri__input *in, const struct tri_matrix *w,

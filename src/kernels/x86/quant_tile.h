@@ -98,7 +98,7 @@ TRI_INLINE void transpose(__m512i v[ROWS])
 
 TRI_INLINE __mmask64 first_bytes(int64_t n)
 {
-    return n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1;
+    return n >= 64 ? ~(__mmask64)0 : n > 0 ? ((__mmask64)1 << n) - 1 : 0;
 }
 
 /* Columns [c, c + n) of int8; flip 0x80 adds 128. */
@@ -144,7 +144,7 @@ TRI_INLINE void pack_nibbles(struct tile *tile, const struct rows *p, int64_t c,
 }
 
 /* Scale groups [g, g + n), n <= 16, of bf16. */
-static void pack_scales(struct tile *tile, const struct rows *p, int64_t g, int64_t n)
+static void pack_scales(__m512 scale[ROWS], const struct rows *p, int64_t g, int64_t n)
 {
     __mmask16 mask = (__mmask16)((1u << n) - 1);
     __m512i v[ROWS];
@@ -154,11 +154,11 @@ static void pack_scales(struct tile *tile, const struct rows *p, int64_t g, int6
             _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p->scales[r] + 2 * g)), 16);
     transpose(v);
     for (int i = 0; i < ROWS; i++)
-        tile->scale[i] = _mm512_castsi512_ps(v[i]);
+        scale[i] = _mm512_castsi512_ps(v[i]);
 }
 
 /* The same of e8m0, halved, because the values are doubled; 0 and 1 give 0, 255 NaN. */
-static void pack_e8m0(struct tile *tile, const struct rows *p, int64_t g, int64_t n)
+static void pack_e8m0(__m512 scale[ROWS], const struct rows *p, int64_t g, int64_t n)
 {
     __mmask16 mask = (__mmask16)((1u << n) - 1);
     const __m128i one = _mm_set1_epi8(1);
@@ -172,13 +172,11 @@ static void pack_e8m0(struct tile *tile, const struct rows *p, int64_t g, int64_
     }
     transpose(v);
     for (int i = 0; i < ROWS; i++)
-        tile->scale[i] = _mm512_castsi512_ps(v[i]);
+        scale[i] = _mm512_castsi512_ps(v[i]);
 }
 
-/* Columns [c, c + n) of any format with its scales; returns the shift from groups of activations to
- * groups of weights. */
-TRI_INLINE int pack_columns(struct tile *tile, const struct rows *p, enum tri_dtype dtype,
-                            int64_t c, int64_t n, bool is_signed)
+/* What a nibble stands for, signed or with 12 added; MXFP4 doubled. Sixteen bytes, four times. */
+TRI_INLINE __m512i nibble_table(enum tri_dtype dtype, bool is_signed)
 {
     static const int8_t tables[2][2][16] = {
         { { 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19 },
@@ -186,18 +184,26 @@ TRI_INLINE int pack_columns(struct tile *tile, const struct rows *p, enum tri_dt
         { { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 },
           { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 } }
     };
+    const int8_t *table = tables[is_signed][dtype == TRI_DT_MXFP4];
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table));
+}
+
+/* Columns [c, c + n) of any format with its scales; returns the shift from groups of activations to
+ * groups of weights. */
+TRI_INLINE int pack_columns(struct tile *tile, const struct rows *p, enum tri_dtype dtype,
+                            int64_t c, int64_t n, bool is_signed)
+{
     int64_t groups = (n + GROUP - 1) / GROUP;
     if (dtype == TRI_DT_I8G64) {
         pack_bytes(tile, p, c, n, is_signed ? 0 : 0x80);
-        pack_scales(tile, p, c / TRI_I8_GROUP, (groups + 1) / 2);
+        pack_scales(tile->scale, p, c / TRI_I8_GROUP, (groups + 1) / 2);
         return 1;
     }
-    const int8_t *table = tables[is_signed][dtype == TRI_DT_MXFP4];
-    pack_nibbles(tile, p, c, n, _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)));
+    pack_nibbles(tile, p, c, n, nibble_table(dtype, is_signed));
     if (dtype == TRI_DT_MXFP4)
-        pack_e8m0(tile, p, c / TRI_MX_GROUP, groups);
+        pack_e8m0(tile->scale, p, c / TRI_MX_GROUP, groups);
     else
-        pack_scales(tile, p, c / TRI_I4_GROUP, groups);
+        pack_scales(tile->scale, p, c / TRI_I4_GROUP, groups);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #error "compile with -mavx512vnni -mavx512vbmi (cmake/Kernels.cmake)"
 #endif
 
+#include "kernels/x86/quant_vnni.h"
 #include "kernels/x86/quant_tile.h"
 
 enum { TOKENS = 8 }; /* in registers: their int and float sums, and one of weights */
@@ -109,16 +110,25 @@ TRI_INLINE void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, 
 
 void tri__vnni_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    qmatmul(a, TRI_DT_I8G64, row0, row1);
+    if (a->tokens == 1)
+        tri__vnni_one_i8g64(a, row0, row1);
+    else
+        qmatmul(a, TRI_DT_I8G64, row0, row1);
 }
 
 void tri__vnni_qmatmul_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    qmatmul(a, TRI_DT_I4G32, row0, row1);
+    if (a->tokens == 1)
+        tri__vnni_one_i4g32(a, row0, row1);
+    else
+        qmatmul(a, TRI_DT_I4G32, row0, row1);
 }
 
 void tri__vnni_qmatmul_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    qmatmul(a, TRI_DT_MXFP4, row0, row1);
+    if (a->tokens == 1)
+        tri__vnni_one_mxfp4(a, row0, row1);
+    else
+        qmatmul(a, TRI_DT_MXFP4, row0, row1);
 }
 #endif

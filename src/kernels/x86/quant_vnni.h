@@ -1,0 +1,11 @@
+/* The products of one token, which quant_vnni.c hands over. */
+#ifndef TRI_KERNELS_QUANT_VNNI_H
+#define TRI_KERNELS_QUANT_VNNI_H
+
+#include "kernels/kernels.h"
+
+void tri__vnni_one_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
+void tri__vnni_one_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
+void tri__vnni_one_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
+
+#endif
