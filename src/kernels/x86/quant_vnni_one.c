@@ -152,28 +152,29 @@ TRI_INLINE void sum_rows(__m512i *of[STREAMS], const uint8_t *w[STREAMS], const 
 }
 
 /* Sixteen e8m0 bytes of each of four rows: four rows' bytes of a group in one unit. */
-TRI_INLINE __m512i four_rows(const struct rows *p, int r, int64_t g)
+TRI_INLINE __m512i four_rows(const struct rows *p, int r, int64_t g, __mmask16 there)
 {
     const __m512i order = _mm512_set_epi8(
         63, 47, 31, 15, 62, 46, 30, 14, 61, 45, 29, 13, 60, 44, 28, 12, 59, 43, 27, 11, 58, 42, 26,
         10, 57, 41, 25, 9, 56, 40, 24, 8, 55, 39, 23, 7, 54, 38, 22, 6, 53, 37, 21, 5, 52, 36, 20,
         4, 51, 35, 19, 3, 50, 34, 18, 2, 49, 33, 17, 1, 48, 32, 16, 0);
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(p->scales[r] + g)));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p->scales[r + 1] + g)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p->scales[r + 2] + g)), 2);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const void *)(p->scales[r + 3] + g)), 3);
+    __m512i v = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(there, p->scales[r] + g));
+    v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8(there, p->scales[r + 1] + g), 1);
+    v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8(there, p->scales[r + 2] + g), 2);
+    v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8(there, p->scales[r + 3] + g), 3);
     return _mm512_permutexvar_epi8(order, v);
 }
 
-/* pack_e8m0 of a whole block without NaN, in half the shuffles; false if there is one. */
-TRI_INLINE bool whole_e8m0(__m512 scale[ROWS], const struct rows *p, int64_t g)
+/* pack_e8m0 without NaN, in half the shuffles; false if there is one. */
+TRI_INLINE bool finite_e8m0(__m512 scale[ROWS], const struct rows *p, int64_t g, int64_t n)
 {
     const __m512i one = _mm512_set1_epi8(1);
+    __mmask16 there = (__mmask16)((1u << n) - 1);
     __m512i v[4], u[4];
     __mmask64 nan = 0;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        v[i] = four_rows(p, 4 * i, g);
+        v[i] = four_rows(p, 4 * i, g, there);
         nan |= _mm512_cmpeq_epi8_mask(v[i], _mm512_set1_epi8(-1));
         v[i] = _mm512_subs_epu8(v[i], one);
     }
@@ -198,7 +199,7 @@ TRI_INLINE void block_scales(__m512 scale[ROWS], const struct rows *p, enum tri_
 {
     if (dtype == TRI_DT_I8G64)
         pack_scales(scale, p, g / 2, (groups + 1) / 2);
-    else if (dtype == TRI_DT_MXFP4 && (groups < BLOCK || !whole_e8m0(scale, p, g)))
+    else if (dtype == TRI_DT_MXFP4 && !finite_e8m0(scale, p, g, groups))
         pack_e8m0(scale, p, g, groups);
     else if (dtype == TRI_DT_I4G32)
         pack_scales(scale, p, g, groups);
