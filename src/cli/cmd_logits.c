@@ -325,7 +325,7 @@ static void close_work(struct work *w)
 
 int tri_cmd_logits(int argc, char **argv)
 {
-    struct logits_args a = { .flags.quiet = false };
+    struct logits_args a = { .flags.options.act = TRI_ACT_EXACT }; /* an instrument: no rounding */
     struct tri_error err = { 0 };
     struct work w = { 0 };
     tri_cli_parse(&logits_argp, argc, argv, TRI_EXIT_USAGE, &a);

@@ -40,7 +40,9 @@ static const struct argp_option flag_options[] = {
       "Trunk weights in RAM: f32, bf16, int8, int4, disk (as stored) or stream (from disk, every "
       "step); default auto: the first of disk, int8, int4, stream that fits",
       10 },
-    { "act", KEY_ACT, "KIND", 0, "Activations in the matrix products: exact or int8", 10 },
+    { "act", KEY_ACT, "KIND", 0,
+      "Activations in products with grouped weights: int8 (default; exact for logits) or exact",
+      10 },
     { "cache", KEY_CACHE, "FORMAT", 0, "MLA cache: f32, bf16 or fp8 (default f32)", 10 },
     { "threads", KEY_THREADS, "N", 0, "Worker threads (default: all CPUs allowed)", 10 },
     { "chunk", KEY_CHUNK, "N", 0, "Tokens per prefill step (default 512)", 10 },

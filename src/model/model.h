@@ -42,11 +42,12 @@ enum tri_trunk {
 };
 
 /*
- * Activations in products with grouped weights (int8 and int4 trunk, MXFP4 experts). EXACT: float32
- * against exact weights. INT8: quantised by groups of 32 columns, integer dot products; the router
- * and what is stored as plain floats stay exact.
+ * Activations in products with grouped weights (int8 and int4 trunk, MXFP4 experts). INT8:
+ * quantised by groups of 32 columns, integer dot products; the router and what is stored as plain
+ * floats stay exact. It costs less than anything else that is rounded (docs/findings/051). EXACT:
+ * float32 against exact weights.
  */
-enum tri_act { TRI_ACT_EXACT, TRI_ACT_INT8 };
+enum tri_act { TRI_ACT_INT8, TRI_ACT_EXACT };
 
 struct tri_model_options {
     enum tri_trunk trunk;

@@ -119,7 +119,7 @@ class Replay(unittest.TestCase):
                                 text=True).stdout.split()
         ids = prompt + [str(i) for i in json.loads(run.stdout)["tokens"]]
         logits = subprocess.run([TRIREME, "logits", str(model), "--tokens", ",".join(ids[:len(got)]),
-                                 "--routes", "--chunk", "1"], capture_output=True, text=True)
+                                 "--routes", "--chunk", "1", "--act", "int8"], capture_output=True, text=True)
         want = [json.loads(line)["routes"] for line in logits.stdout.splitlines()]
         self.assertGreater(len(got), 10)
         for a, b in zip(got, want):
