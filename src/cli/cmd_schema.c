@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "cli/model_path.h"
 #include "cli/schema_draw.h"
+#include "cli/usage.h"
 
 enum { LINE_MAX_BYTES = 64 << 20 };
 
@@ -278,9 +279,7 @@ int tri_cmd_schema(int argc, char **argv)
     struct tri_error err = { 0 };
     struct work w = { 0 };
     char path[TRI_MODEL_PATH_MAX_BYTES];
-    argp_err_exit_status = TRI_EXIT_USAGE;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &o))
-        return TRI_EXIT_USAGE;
+    tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &o);
     enum tri_status st = o.lines || o.file ? TRI_OK : tri_fail(&err, TRI_ARG, "FILE is missing");
     if (!st)
         st = tri_model_path(path, o.vocab, &err);
