@@ -36,6 +36,7 @@ static const struct tri_kernels reference = {
 enum {
     level_base = TRI_ISA_BASE,
     level_avx2 = TRI_ISA_AVX2,
+    level_avxvnni = TRI_ISA_AVXVNNI,
     level_avx512 = TRI_ISA_AVX512,
     level_vnni = TRI_ISA_VNNI,
     level_amx = TRI_ISA_AMX,

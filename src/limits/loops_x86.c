@@ -53,6 +53,11 @@ static void int8_avx2(int64_t turns)
         : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm12", "xmm13");
 }
 
+static void int8_avxvnni(int64_t turns)
+{
+    LOOP(ZERO_YMM, "{vex} vpdpbusd %%ymm12, %%ymm13, %%ymm");
+}
+
 static void int8_vnni(int64_t turns)
 {
     LOOP(ZERO_ZMM, "vpdpbusd %%zmm12, %%zmm13, %%zmm");
@@ -124,6 +129,15 @@ static void cpuid7(unsigned leaf, unsigned out[4])
                      : "a"(7), "c"(leaf));
 }
 
+static bool has_avxvnni(void)
+{
+    unsigned r[4];
+    if (!has_avx2())
+        return false;
+    cpuid7(1, r);
+    return r[0] & (1u << 4);
+}
+
 static bool has_bf16(void)
 {
     unsigned r[4];
@@ -158,6 +172,7 @@ static bool has_amx_bf16(void)
 const struct tri__peak_loop tri__peak_loops_x86[] = {
     { TRI_PEAK_INT8, "AMX tdpbssd", 4 * 16.0 * 16 * 64 * 2, has_amx_int8, int8_amx },
     { TRI_PEAK_INT8, "AVX-512 VNNI vpdpbusd", 12 * 64 * 2, has_vnni, int8_vnni },
+    { TRI_PEAK_INT8, "AVX-VNNI vpdpbusd", 12 * 32 * 2, has_avxvnni, int8_avxvnni },
     { TRI_PEAK_INT8, "AVX2 vpmaddubsw + vpmaddwd + vpaddd", 4 * 32 * 2, has_avx2, int8_avx2 },
     { TRI_PEAK_BF16, "AMX tdpbf16ps", 4 * 16.0 * 16 * 32 * 2, has_amx_bf16, bf16_amx },
     { TRI_PEAK_BF16, "AVX-512 vdpbf16ps", 12 * 32 * 2, has_bf16, bf16_avx512 },

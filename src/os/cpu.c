@@ -28,6 +28,13 @@ static int has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && ((c >> 29) & 1);
 }
 
+/* The byte products of VNNI in 256-bit registers, without AVX-512. */
+static int has_avxvnni(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && ((a >> 4) & 1);
+}
+
 /* The builtins also check that the operating system saves the wide registers (XCR0). */
 static unsigned detect(void)
 {
@@ -36,6 +43,8 @@ static unsigned detect(void)
     if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()))
         return isas;
     isas |= 1u << TRI_ISA_AVX2;
+    if (has_avxvnni())
+        isas |= 1u << TRI_ISA_AVXVNNI;
     if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
         return isas;
@@ -96,7 +105,8 @@ enum tri_status tri_cpu_isas(unsigned *isas, struct tri_error *err)
         *isas &= (1u << (i + 1)) - 1;
         return TRI_OK;
     }
-    return tri_fail(err, TRI_ARG,
-                    "TRIREME_ISA=%.20s: one of ref, base, avx2, avx512, vnni, amx, dotprod, i8mm",
-                    cap);
+    return tri_fail(
+        err, TRI_ARG,
+        "TRIREME_ISA=%.20s: one of ref, base, avx2, avxvnni, avx512, vnni, amx, dotprod, i8mm",
+        cap);
 }

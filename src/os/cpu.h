@@ -13,6 +13,7 @@
     X(REF, "ref")         /* plain C: the scalar reference */                                      \
     X(BASE, "base")       /* what every CPU of the kind has: NEON on aarch64, nothing on x86-64 */ \
     X(AVX2, "avx2")       /* AVX2, FMA, F16C */                                                    \
+    X(AVXVNNI, "avxvnni") /* AVX-VNNI: 256-bit byte products of CPUs without AVX-512 */            \
     X(AVX512, "avx512")   /* AVX-512 F, BW, DQ, VL */                                              \
     X(VNNI, "vnni")       /* AVX-512 VNNI and VBMI */                                              \
     X(AMX, "amx")         /* AMX tiles with int8, and the system's leave to use them */            \

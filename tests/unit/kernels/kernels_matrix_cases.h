@@ -67,6 +67,9 @@ static struct outcome run_matmul(const struct kernel_case *c, const struct tri_k
     return out;
 }
 
+/* What the products of one token take from a row at once, now and then in a test. */
+enum { WIDE_COLS = 8192 };
+
 struct q_arrays {
     struct array q, scale, start;
     struct tri_qrows rows;
@@ -124,6 +127,7 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
 {
     int64_t rows = random_in(r, 1, 70), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
     int64_t row0 = random_in(r, 0, rows - 1);
+    cols += tokens == 1 && random_bits(r) % 4 == 0 ? WIDE_COLS : 0;
     int64_t row1 = random_in(r, row0, rows), y_stride = rows + random_in(r, 0, 3);
     struct outcome out = { 0 };
     struct matrix_case m;
