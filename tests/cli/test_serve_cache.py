@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+# ctest: slow
+"""Checkpoints in files, from outside: found again after a restart and after kill -9 at any moment,
+never wrong, private, one process at a time; a drive that is full harms no request; a chat of 40 turns
+computes only what is new. TRIREME_KILLS (default 15) is how often the server is killed."""
+import json
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from serving import NANO, TRIREME, Server, need_nano, wait_for  # noqa: E402
+
+KILLS = int(os.environ.get("TRIREME_KILLS", "15"))
+STORY = "The fox and the crow went down to the river and sat there. " * 12
+
+
+def cached(answer):
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def kill(server):
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait(30)
+    server.process.stdout.close()
+    server.process.stderr.close()
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.home = tempfile.mkdtemp(prefix="trireme-cache-")
+        self.folder = os.path.join(self.home, "states")
+
+    def tearDown(self):
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def serve(self, *more):
+        return Server("--context", "2048", "--cache-dir", self.folder, *more)
+
+    def files(self):
+        return sorted(f for f in os.listdir(self.folder) if f.endswith(".state"))
+
+
+class Kept(Folder):
+    def test_found_after_a_restart(self):
+        """With both tiers and with files alone; and it is private, and of one process."""
+        for more in ((), ("--cache-ram", "0")):
+            server = self.serve(*more)
+            fresh = server.chat(STORY)
+            self.assertEqual(cached(fresh), 0)
+            second = subprocess.run([TRIREME, "serve", str(NANO), "--port", "0", "--ram", "1G",
+                                     "--cache-dir", self.folder], capture_output=True, text=True)
+            self.assertEqual(second.returncode, 1)
+            self.assertRegex(second.stderr, rf"\A[^\n]*in use by[^\n]*{server.process.pid}[^\n]*\n\Z")
+            self.assertEqual(server.close(), 0)
+            self.assertEqual(os.stat(self.folder).st_mode & 0o777, 0o700)
+            for name in os.listdir(self.folder):
+                self.assertEqual(os.stat(os.path.join(self.folder, name)).st_mode & 0o777, 0o600)
+            server = self.serve(*more)
+            again = server.chat(STORY)
+            self.assertGreater(cached(again), again["usage"]["prompt_tokens"] - 70)
+            self.assertEqual(again["choices"], fresh["choices"])
+            self.assertGreater(server.metric('trireme_cache_hit_tokens_total{engine="0",'
+                                             'model_name="nano",tier="disk"}'), 0)
+            self.assertEqual(server.metric("trireme_checkpoint_files_damaged_total"), 0)
+            self.assertEqual(server.close(), 0)
+            shutil.rmtree(self.folder)
+
+    def test_other_precision_other_states(self):
+        server = self.serve()
+        server.chat(STORY)
+        self.assertEqual(server.close(), 0)
+        self.assertTrue(self.files())
+        server = self.serve("--cache", "bf16")
+        self.assertGreater(server.metric("trireme_checkpoint_files_damaged_total"), 0)
+        self.assertEqual(cached(server.chat(STORY)), 0)
+        self.assertEqual(server.close(), 0)
+
+    def test_keys_never_share(self):
+        keys = os.path.join(self.home, "keys")
+        pathlib.Path(keys).write_text("first-key\nsecond-key\n")
+
+        def ask(server, key, salt=None):
+            body = {"messages": [{"role": "user", "content": STORY}], "temperature": 0,
+                    "max_tokens": 4}
+            if salt:
+                body["cache_salt"] = salt
+            return cached(server.post("/v1/chat/completions", body,
+                                      headers={"Authorization": f"Bearer {key}"}))
+        server = self.serve("--api-keys", keys)
+        self.assertEqual(ask(server, "first-key"), 0)
+        self.assertGreater(ask(server, "first-key"), 0)
+        self.assertEqual(ask(server, "second-key"), 0)
+        self.assertEqual(ask(server, "second-key", "first-key"), 0)
+        self.assertEqual(ask(server, "first-key", "a"), 0)
+        self.assertGreater(ask(server, "first-key", "a"), 0)
+        self.assertEqual(server.close(), 0)
+        names = "".join(os.listdir(self.folder))
+        self.assertNotIn("first-key", names)
+        server = self.serve("--api-keys", keys)
+        self.assertGreater(ask(server, "second-key"), 0)
+        self.assertEqual(ask(server, "second-key", "b"), 0)
+        self.assertEqual(server.close(), 0)
+
+    def test_size_and_order(self):
+        """The folder stays below its cap, and what was used last is what a later start finds."""
+        server = self.serve("--cache-dir-size", "3M", "--cache-ram", "0")
+        for i in range(8):
+            server.chat(f"{i} " + STORY, max_tokens=2)
+            size = sum(os.path.getsize(os.path.join(self.folder, f)) for f in self.files())
+            self.assertLessEqual(size, 3 << 20)
+        self.assertGreater(server.metric("trireme_checkpoint_files_evicted_total"), 0)
+        self.assertEqual(server.close(), 0)
+        server = self.serve("--cache-dir-size", "3M", "--cache-ram", "0")
+        self.assertGreater(cached(server.chat("7 " + STORY, max_tokens=2)), 64)
+        self.assertEqual(cached(server.chat("0 " + STORY, max_tokens=2)) // 64 * 64,
+                         cached(server.chat("9 " + STORY, max_tokens=2)) // 64 * 64)
+        self.assertEqual(server.close(), 0)
+
+    def test_no_room_on_the_drive(self):
+        """Writes that fail (here: no file may be larger than 64 KiB) are counted; answers are right."""
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+        args = [TRIREME, "serve", str(NANO), "--port", "0", "--ram", "1G", "--threads", "1",
+                "--context", "2048", "--cache-dir", self.folder]
+        server = Server.__new__(Server)
+        server.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                          preexec_fn=limit, restore_signals=False)
+        line = server.process.stdout.readline().decode()
+        server.port = int(line.split(":")[-1].split()[0])
+        first = server.chat(STORY)
+        self.assertTrue(wait_for(
+            lambda: server.metric("trireme_checkpoint_files_failed_total") > 0))
+        self.assertEqual(server.chat(STORY)["choices"], first["choices"])
+        self.assertEqual(self.files(), [])
+        self.assertEqual([f for f in os.listdir(self.folder) if f != "lock"], [])
+        self.assertEqual(server.close(), 0)
+
+    def test_a_folder_that_cannot_be(self):
+        for folder in (os.path.join(self.home, "a", "b"), "/dev/null"):
+            done = subprocess.run([TRIREME, "serve", str(NANO), "--port", "0", "--ram", "1G",
+                                   "--cache-dir", folder], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"\A[^\n]*{folder}[^\n]*\n\Z")
+
+
+class Chat(Folder):
+    def test_40_turns(self):
+        """Each turn finds all of the one before but what was sampled last, also when the server was
+        restarted in the middle."""
+        server = self.serve("--context", "8192")
+        messages, before = [], None
+        for turn in range(40):
+            if turn == 20:
+                self.assertEqual(server.close(), 0)
+                server = self.serve("--context", "8192")
+            messages.append({"role": "user", "content": f"Turn {turn}: tell me about a bird."})
+            got = server.post("/v1/chat/completions", {"messages": messages, "temperature": 0,
+                                                       "max_tokens": 60, "reasoning_effort": "low"})
+            usage = got["usage"]
+            if before and turn != 20 and before["choices"][0]["finish_reason"] == "stop":
+                # all but the last token, which the state had not seen, and the new message
+                self.assertGreaterEqual(cached(got), before["usage"]["total_tokens"] - 1, turn)
+            elif before:  # cut, or restarted: from a border on the grid (replies are text again)
+                self.assertGreaterEqual(cached(got), before["usage"]["prompt_tokens"] - 130, turn)
+            self.assertLessEqual(cached(got), usage["prompt_tokens"] - 1)
+            before = got
+            messages.append(got["choices"][0]["message"])
+        self.assertEqual(server.close(), 0)
+
+
+class Killed(Folder):
+    def ask_until_dead(self, server, rng, wrong):
+        while True:
+            n = rng.randrange(1, 6)
+            try:
+                got = server.chat(f"{n} " + STORY[:59 * n], max_tokens=6)
+            except (OSError, AssertionError, ValueError, Exception):
+                return
+            if got["choices"][0]["message"] != self.solo[n]:
+                wrong.append(n)
+
+    def test_kill_at_any_moment(self):
+        plain = Server("--context", "2048")
+        self.solo = {n: plain.chat(f"{n} " + STORY[:59 * n], max_tokens=6)["choices"][0]["message"]
+                     for n in range(1, 6)}
+        plain.close()
+        rng, wrong = random.Random(7), []
+        seen = {"found": 0, "removed": 0, "left over": 0}
+        for round in range(KILLS):
+            server = self.serve("--parallel", "4", *(("--cache-ram", "0") if round % 2 else ()))
+            seen["found"] += server.metric("trireme_checkpoint_files{")
+            seen["removed"] += server.metric("trireme_checkpoint_files_damaged_total")
+            self.assertEqual([f for f in os.listdir(self.folder) if f.endswith(".tmp")], [])
+            threads = [threading.Thread(target=self.ask_until_dead,
+                                        args=(server, random.Random(round * 10 + i), wrong))
+                       for i in range(3)]
+            for t in threads:
+                t.start()
+            wait_for(lambda: server.metric("trireme_checkpoint_files_written_total") > 0, 5)
+            time.sleep(rng.random() * 0.15)
+            kill(server)
+            for t in threads:
+                t.join()
+            seen["left over"] += sum(f.endswith(".tmp") for f in os.listdir(self.folder))
+            if rng.random() < 0.5:  # so that there is always something to write
+                for f in rng.sample(self.files(), len(self.files()) * 2 // 3):
+                    os.unlink(os.path.join(self.folder, f))
+        server = self.serve()
+        for n in range(1, 6):
+            got = server.chat(f"{n} " + STORY[:59 * n], max_tokens=6)
+            self.assertEqual(got["choices"][0]["message"], self.solo[n])
+        self.assertEqual(server.close(), 0)
+        self.assertEqual(wrong, [])
+        self.assertGreater(seen["found"], KILLS)
+        print(f"{KILLS} kills: {seen}")
+
+
+if __name__ == "__main__":
+    need_nano()
+    unittest.main()
