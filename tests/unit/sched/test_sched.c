@@ -125,9 +125,9 @@ static int64_t finish(struct tri_job *job, struct ask *a, enum tri_job_end *end)
 {
     struct tri_job_event e;
     int64_t made = 0;
-    for (int idle = 0; idle < 5000;) {
+    for (int idle = 0; idle < 100000;) {
         if (!tri_job_read(job, &e)) {
-            usleep(1000);
+            usleep(50);
             idle++;
             continue;
         }
@@ -378,6 +378,38 @@ static void limits_and_failures(void **state)
     rig_down(&rig);
 }
 
+/* Opening at each limit and one past it. The model's chunk is 96. */
+static void limits_of_opening(void **state)
+{
+    (void)state;
+    static const struct {
+        struct tri_sched_options o;
+        int64_t chunk;
+        enum tri_status want;
+    } cases[] = {
+        { { .slots = TRI_SCHED_MAX_SLOTS }, 300, TRI_OK },
+        { { .slots = TRI_SCHED_MAX_SLOTS + 1 }, 300, TRI_LIMIT },
+        { { .queue = TRI_SCHED_MAX_QUEUE }, 96, TRI_OK },
+        { { .queue = TRI_SCHED_MAX_QUEUE + 1 }, 96, TRI_LIMIT },
+        { { .slots = 96 - TRI_MODEL_TILE_TOKENS }, 96, TRI_OK },
+        { { .slots = 96 - TRI_MODEL_TILE_TOKENS + 1 }, 96, TRI_LIMIT },
+        { { .room_bytes = 500 * 10 }, 96, TRI_OK },
+        { { .room_bytes = 500 * 10 - 1 }, 96, TRI_BUDGET },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct rig rig = { .model = fake_model(cases[i].chunk) };
+        struct tri_engine_options e = { .max_sequences = TRI_SCHED_MAX_SLOTS, .growing = true };
+        struct tri_sched_options o = cases[i].o;
+        struct tri_error err = { 0 };
+        o.context_tokens = 500;
+        assert_int_equal(tri_budget_open(&rig.budget, 256 << 20, NULL), TRI_OK);
+        assert_int_equal(tri_engine_open(&rig.engine, &rig.model, &e, rig.budget, NULL), TRI_OK);
+        assert_int_equal(tri_sched_open(&rig.sched, rig.engine, &rig.model, rig.budget, &o, &err),
+                         cases[i].want);
+        rig_down(&rig);
+    }
+}
+
 static void priority_goes_first(void **state)
 {
     (void)state;
@@ -552,6 +584,54 @@ static void a_folder_that_vanishes(void **state)
     }
     assert_true(s.disk_failures >= 1);
     assert_int_equal(s.failed, 0);
+    rig_down(&rig);
+}
+
+/* Eight files may wait to be written; the ninth is left out, and nobody waits for it. */
+static void a_drive_that_stands(void **state)
+{
+    (void)state;
+    for (int jobs = TRI_SCHED_MAX_WRITES; jobs <= TRI_SCHED_MAX_WRITES + 1; jobs++) {
+        char folder[64];
+        struct rig rig;
+        new_folder(folder);
+        rig_up(&rig,
+               (struct tri_sched_options){ .slots = 2, .cache_bytes = 1 << 20, .folder = folder });
+        fake_drive_stands = true;
+        for (int i = 0; i < jobs; i++) {
+            struct ask a = make_ask(65, i, 2);
+            ask_all(&rig, &a, 2);
+        }
+        assert_int_equal(stats_of(&rig).disk_left_out, jobs - TRI_SCHED_MAX_WRITES);
+        fake_drive_stands = false;
+        rig_down(&rig);
+        assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+    }
+}
+
+/* As many checkpoints as there may be, and one more: the oldest goes. */
+static void checkpoints_are_so_many(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ask a = make_ask(3, 0, 1);
+    rig_up(&rig, (struct tri_sched_options){ .slots = 1, .cache_bytes = 100 << 20 });
+    /* The last job's state is in the slot. */
+    for (int i = 0; i < TRI_SCHED_MAX_CHECKPOINTS + 1; i++) {
+        a = make_ask(3, 0, 1);
+        a.tokens[0] = i % 90;
+        a.tokens[1] = i / 90 % 90;
+        a.tokens[2] = i / 8100;
+        ask_all(&rig, &a, 1);
+    }
+    struct tri_sched_stats s = stats_of(&rig);
+    assert_int_equal(s.ram.checkpoints, TRI_SCHED_MAX_CHECKPOINTS);
+    assert_int_equal(s.ram.evicted, 0);
+    a = make_ask(3, 5, 1);
+    ask_all(&rig, &a, 1);
+    s = stats_of(&rig);
+    assert_int_equal(s.ram.checkpoints, TRI_SCHED_MAX_CHECKPOINTS);
+    assert_int_equal(s.ram.evicted, 1);
     rig_down(&rig);
 }
 
@@ -735,7 +815,10 @@ int main(void)
         cmocka_unit_test(cancelled_jobs_end_once),
         cmocka_unit_test(a_reader_who_is_behind_stops_only_himself),
         cmocka_unit_test(limits_and_failures),
+        cmocka_unit_test(limits_of_opening),
         cmocka_unit_test(priority_goes_first),
+        cmocka_unit_test(a_drive_that_stands),
+        cmocka_unit_test(checkpoints_are_so_many),
         cmocka_unit_test(the_next_process_finds_it),
         cmocka_unit_test(a_damaged_file_is_a_miss),
         cmocka_unit_test(files_keep_their_size),
