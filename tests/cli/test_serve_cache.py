@@ -207,8 +207,15 @@ class Killed(Folder):
                        for i in range(3)]
             for t in threads:
                 t.start()
-            wait_for(lambda: server.metric("trireme_checkpoint_files_written_total") > 0, 5)
-            time.sleep(rng.random() * 0.15)
+            if round % 3:  # as soon as a file is being written, or at any moment
+                end = time.time() + 2
+                while time.time() < end and not any(f.endswith(".tmp")
+                                                    for f in os.listdir(self.folder)):
+                    pass
+                time.sleep(rng.random() * 0.001)
+            else:
+                wait_for(lambda: server.metric("trireme_checkpoint_files_written_total") > 0, 5)
+                time.sleep(rng.random() * 0.15)
             kill(server)
             for t in threads:
                 t.join()
