@@ -92,10 +92,13 @@ static enum tri_status open_sched(struct tri_served *s, const struct tri_serve_o
     int64_t most = spec->context_tokens, asked = o->context_tokens;
     uint64_t room = room_bytes(s, o), slots = (uint64_t)o->parallel;
     struct tri_state_bytes cost;
-    tri_state_cost(spec, tri_model_slice(s->opened.model), tri_model_cache_dtype(s->opened.model),
-                   &cost);
+    const struct tri_slice *slice = tri_model_slice(s->opened.model);
+    enum tri_dtype cache = tri_model_cache_dtype(s->opened.model);
+    tri_state_cost(spec, slice, cache, &cost);
+    uint64_t pages = slots * tri_state_rounding_bytes(spec, slice, cache, asked ? asked : most);
     uint64_t ids = slots * sizeof(int32_t), row = cost.mla_bytes_per_token;
-    int64_t one = (int64_t)(room / (row + ids)), all = (int64_t)(room / (slots * row + ids));
+    uint64_t spare = room > pages ? room - pages : 0;
+    int64_t one = (int64_t)(spare / (row + ids)), all = (int64_t)(spare / (slots * row + ids));
     if (asked > most)
         return tri_fail(err, TRI_LIMIT, "--context %lld: this model's context is %lld tokens",
                         (long long)asked, (long long)most);

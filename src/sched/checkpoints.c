@@ -94,9 +94,15 @@ static bool make_ram(struct tri_sched *s, uint64_t bytes)
     return true;
 }
 
+bool tri__checkpoint_fits_folder(const struct tri_sched *s, uint64_t bytes)
+{
+    return s->stats.disk.bytes + bytes <= s->options.folder_bytes &&
+           s->stats.disk.checkpoints + (bytes > 0) <= TRI_SCHED_MAX_FILES;
+}
+
 bool tri__checkpoint_evict_file(struct tri_sched *s, uint64_t bytes, struct tri_kept *kept)
 {
-    if (s->stats.disk.bytes + bytes <= s->options.folder_bytes)
+    if (tri__checkpoint_fits_folder(s, bytes))
         return false;
     struct tri__checkpoint *c = first_to_go(s, true);
     int32_t *tokens = c ? tri__checkpoint_tokens(c) : NULL;

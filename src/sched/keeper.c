@@ -74,7 +74,7 @@ static bool make_folder_room(struct tri_sched *s, uint64_t bytes)
         tri_free((void *)(uintptr_t)old.tokens);
         pthread_mutex_lock(&s->lock);
     }
-    return s->stats.disk.bytes + bytes <= s->options.folder_bytes;
+    return tri__checkpoint_fits_folder(s, bytes);
 }
 
 /* Writes one file; the lock is free meanwhile. The checkpoint is pinned. */

@@ -150,7 +150,7 @@ static void tell_failure(struct tri_sched *s, const struct tri_error *failure)
 {
     for (int64_t i = 0; i < s->options.slots; i++) {
         struct tri_job *job = s->slot[i].job;
-        if (!job || tri_sequence_active(s->slot[i].sequence))
+        if (!job || s->slot[i].use != TRI__SLOT_FREE || tri_sequence_active(s->slot[i].sequence))
             continue;
         tri_fail(&job->error, failure->status, "%s", failure->text);
         tri__sched_leave_slot(s, job);

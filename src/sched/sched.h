@@ -36,6 +36,7 @@ enum {
     TRI_SCHED_MAX_BORDERS = 8,         /* of one job */
     TRI_SCHED_RING_EVENTS = 1024,      /* told and not yet read, per job; then it pauses */
     TRI_SCHED_MAX_CHECKPOINTS = 16384, /* of both tiers */
+    TRI_SCHED_MAX_FILES = 15360,       /* of these, in files */
     TRI_SCHED_MAX_WRITES = 8,          /* files waiting to be written; more are left out */
     TRI_SCHED_PATIENCE_S = 2
 };

@@ -147,6 +147,7 @@ void tri__checkpoint_use(struct tri_sched *s, struct tri__checkpoint *c);
 void tri__checkpoint_unpin(struct tri_sched *s, struct tri__checkpoint *c);
 void tri__checkpoint_drop_ram(struct tri_sched *s, struct tri__checkpoint *c);
 void tri__checkpoint_set_file(struct tri_sched *s, struct tri__checkpoint *c, uint64_t bytes);
+bool tri__checkpoint_fits_folder(const struct tri_sched *s, uint64_t bytes);
 /* A file to remove before `bytes` more are written, already forgotten here; *kept with its tokens
  * (tri_free). False: there is room. */
 bool tri__checkpoint_evict_file(struct tri_sched *s, uint64_t bytes, struct tri_kept *kept);

@@ -48,6 +48,9 @@ tri_state_open_growing(struct tri_state **out, const struct tri_spec *spec,
  * less is given back. On failure (TRI_BUDGET, TRI_NOMEM, TRI_LIMIT) nothing has changed. */
 TRI_MUST_CHECK enum tri_status tri_state_make_room(struct tri_state *state, int64_t tokens,
                                                    struct tri_error *err);
+/* What room may take beyond its tokens, as it comes in pages. */
+uint64_t tri_state_rounding_bytes(const struct tri_spec *spec, const struct tri_slice *slice,
+                                  enum tri_dtype cache, int64_t max_tokens);
 /* Memory that room for `tokens` takes in a growing state. */
 uint64_t tri_state_room_bytes(const struct tri_state *state, int64_t tokens);
 

@@ -23,6 +23,15 @@ static uint64_t unit_of(uint64_t whole_layer_bytes)
                                                  : (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+uint64_t tri_state_rounding_bytes(const struct tri_spec *spec, const struct tri_slice *slice,
+                                  enum tri_dtype cache, int64_t max_tokens)
+{
+    struct tri_state_bytes cost;
+    tri_state_cost(spec, slice, cache, &cost);
+    uint64_t layers = (uint64_t)(spec->mla_layers ? spec->mla_layers : 1);
+    return layers * unit_of(cost.mla_bytes_per_token / layers * (uint64_t)max_tokens);
+}
+
 /* Memory of one layer for `tokens`. */
 static uint64_t layer_room(const struct tri_state *s, int64_t tokens)
 {
