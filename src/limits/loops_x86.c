@@ -55,7 +55,7 @@ static void int8_avx2(int64_t turns)
 
 static void int8_avxvnni(int64_t turns)
 {
-    LOOP(ZERO_YMM, "{vex} vpdpbusd %%ymm12, %%ymm13, %%ymm");
+    LOOP(ZERO_YMM, "%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm");
 }
 
 static void int8_vnni(int64_t turns)
