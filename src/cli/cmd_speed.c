@@ -137,8 +137,8 @@ int tri_cmd_speed(int argc, char **argv)
     struct tri_opened opened = { 0 };
     tri_cli_parse(&speed_argp, argc, argv, TRI_EXIT_USAGE, &a);
     a.flags.options.keep_nothing = true; /* random tokens say nothing about later runs */
-    if (a.flags.options.context_tokens == 0)
-        a.flags.options.context_tokens = (speed_most_batch(&a) + 1) * speed_capacity(&a);
+    a.flags.options.context_tokens = speed_capacity(&a);
+    a.flags.options.sequences = speed_most_batch(&a) + 1;
     struct speed_report *report = tri_calloc(1, sizeof *report);
     enum tri_status st = report ? TRI_OK : tri_fail(&err, TRI_NOMEM, "no memory for the report");
     if (!st)

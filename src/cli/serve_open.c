@@ -189,6 +189,10 @@ enum tri_status tri_serve_open(struct tri_served *out, const struct tri_serve_op
     *out = (struct tri_served){ 0 };
     enum tri_status st = tri_model_path(folder, flags.model, err);
     flags.model = folder;
+    /* Experts take what is left: room for all slots and kept states must not be theirs. */
+    flags.options.context_tokens = options->context_tokens;
+    flags.options.sequences = options->parallel;
+    flags.options.keep_bytes = options->cache_bytes + 2 * slack_bytes;
     if (st == TRI_OK)
         st = tri_tokenizer_open(&out->tok, folder, err);
     if (st == TRI_OK)

@@ -9,7 +9,13 @@
 #include "ledger/ledger.h"
 #include "limits/limits.h"
 
-enum { SPEED_MAX_LIST = 16, SPEED_MAX_ROWS = 512, SPEED_MAX_REPS = 1000, SPEED_LEAST_READS = 5 };
+enum {
+    SPEED_MAX_LIST = 16,
+    SPEED_MAX_ROWS = 512,
+    SPEED_MAX_REPS = 1000,
+    SPEED_LEAST_READS = 5,
+    SPEED_MAX_PASSES = 256
+};
 
 struct speed_list {
     int64_t v[SPEED_MAX_LIST];
@@ -56,7 +62,28 @@ struct speed_row {
     double expected_distinct;         /* the ledger's guess at it */
     double read_bytes_per_s;          /* best pass between these repetitions; 0: not measured */
     struct tri_profile profile;       /* over all repetitions */
+    double drive_bytes_per_s; /* random reads of an expert's size: the median pass; 0: none made */
+    struct tri_experts_stats store; /* counters over all repetitions, where experts are read */
 };
+
+/* speed_drive.c: experts that come from drives. Without any, or with --no-limits, it does nothing
+ * but count. */
+struct speed_drive {
+    struct tri_model *model;
+    struct tri_drive_test *test;
+    struct tri_budget *budget;
+    struct tri_experts_stats before;
+    double pass[SPEED_MAX_PASSES];
+    int passes;
+};
+
+TRI_MUST_CHECK enum tri_status speed_drive_open(struct speed_drive *d, const struct tri_opened *o,
+                                                const struct speed_args *a, struct tri_error *err);
+void speed_drive_close(struct speed_drive *d);
+TRI_MUST_CHECK enum tri_status speed_drive_pass(struct speed_drive *d, struct speed_row *row,
+                                                struct tri_error *err);
+void speed_drive_begin(struct speed_drive *d);
+void speed_drive_end(struct speed_drive *d, struct speed_row *row);
 
 struct speed_report {
     struct speed_row row[SPEED_MAX_ROWS];

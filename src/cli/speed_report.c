@@ -84,6 +84,42 @@ static void print_rows(const struct speed_report *report)
     }
 }
 
+/* Per repetition: what came from drives, how fast while any read was in flight, and how well
+ * reading and computing overlapped. */
+static void print_store(const struct speed_report *report)
+{
+    bool any = false;
+    for (int i = 0; i < report->rows; i++) {
+        const struct speed_row *r = &report->row[i];
+        const struct tri_experts_stats *s = &r->store;
+        double reps = (double)r->reps, spent = 0;
+        if (s->read_bytes == 0)
+            continue;
+        for (int k = 0; k < TRI_TIMES; k++)
+            spent += (double)r->profile.ns[k] * 1e-9 / reps;
+        double rate = (double)s->read_bytes / ((double)s->reading_ns * 1e-9);
+        double wait = (double)s->wait_ns * 1e-9 / reps, compute = spent - wait;
+        if (!any)
+            printf("\nexperts from drives, per repetition\n%-13s%9s%9s%9s%10s%9s%9s%9s%9s%9s\n", "",
+                   "hits %", "ahead %", "GB", "GB/s", "drive", "time s", "waited", "compute",
+                   "reading");
+        any = true;
+        printf("%-7s %-5" PRId64 "%9.1f%9.1f%9.2f%10.2f%9.2f%9.2f%9.2f%9.2f%9.2f\n",
+               r->decode ? "decode" : "prefill", r->tokens,
+               100 * (double)s->reuse_hits / (double)s->wanted,
+               100 * (double)s->prefetch_hits / (double)s->wanted,
+               (double)s->read_bytes * 1e-9 / reps, rate * 1e-9, r->drive_bytes_per_s * 1e-9, spent,
+               wait, compute, (double)s->reading_ns * 1e-9 / reps);
+        if (r->drive_bytes_per_s > 0) {
+            double disk = (double)s->read_bytes / reps / r->drive_bytes_per_s;
+            printf("             reads at %.0f %% of the drive; time is %.2f of max(drive %.2f s, "
+                   "compute %.2f s)\n",
+                   100 * rate / r->drive_bytes_per_s, spent / (disk > compute ? disk : compute),
+                   disk, compute);
+        }
+    }
+}
+
 static void print_parts(const struct speed_report *report)
 {
     printf("\ntime by part, %% of a step\n%-24s", "");
@@ -117,7 +153,19 @@ void speed_print(const struct speed_report *report, const struct speed_args *a,
     print_limits(report);
     print_cost(report);
     print_rows(report);
+    print_store(report);
     print_parts(report);
+}
+
+static json_t *store_json(const struct speed_row *r)
+{
+    const struct tri_experts_stats *s = &r->store;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "wanted", (json_int_t)s->wanted,
+                     "reuse_hits", (json_int_t)s->reuse_hits, "prefetch_hits",
+                     (json_int_t)s->prefetch_hits, "wasted_prefetches",
+                     (json_int_t)s->wasted_prefetches, "read_bytes", (json_int_t)s->read_bytes,
+                     "wait_s", (double)s->wait_ns * 1e-9, "reading_s", (double)s->reading_ns * 1e-9,
+                     "drive_bytes_per_s", r->drive_bytes_per_s);
 }
 
 static json_t *row_json(const struct speed_report *report, const struct speed_row *r)
@@ -141,6 +189,8 @@ static json_t *row_json(const struct speed_report *report, const struct speed_ro
         json_object_set_new(row, "limit_percent", json_real(percent));
         json_object_set_new(row, "limited_by", json_string(by_reading ? "reading" : "arithmetic"));
     }
+    if (r->store.read_bytes)
+        json_object_set_new(row, "experts", store_json(r));
     return row;
 }
 

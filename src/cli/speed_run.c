@@ -18,6 +18,7 @@ struct run {
     struct tri_pool *pool;          /* of the limits; sleeps while the model works */
     struct tri_budget *read_budget; /* beside --ram: the model may have taken all of that */
     struct tri_read_test *read;
+    struct speed_drive drive;
     struct tri_state *base;   /* holds the depth of the current rows */
     struct tri_state **state; /* [most batch] */
     struct tri_run *runs;
@@ -145,8 +146,11 @@ static enum tri_status repeat(struct run *r, struct speed_row *row, struct tri_e
     for (int64_t rep = -1; rep < row->reps; rep++) {
         enum tri_status st = to_depth(r, states, err);
         read_once(r, row);
+        if (!st)
+            st = speed_drive_pass(&r->drive, row, err);
         if (st)
             return st;
+        speed_drive_begin(&r->drive);
         tri_model_profile(r->o->model, rep < 0 ? NULL : &row->profile);
         double begin = tri_now_s();
         if (row->decode)
@@ -157,6 +161,8 @@ static enum tri_status repeat(struct run *r, struct speed_row *row, struct tri_e
         tri_model_profile(r->o->model, NULL);
         if (st)
             return st;
+        if (rep >= 0)
+            speed_drive_end(&r->drive, row);
         if (rep < 0)
             add_cost(r, row);
         else
@@ -261,6 +267,8 @@ static enum tri_status open_run(struct run *r, struct tri_error *err)
         st = tri_budget_open(&r->read_budget, a->read_bytes, err);
     if (!st && !a->no_limits)
         st = tri_read_test_open(&r->read, a->read_bytes, r->pool, r->read_budget, err);
+    if (!st)
+        st = speed_drive_open(&r->drive, r->o, a, err);
     if (st)
         return st;
     r->report->threads = tri_pool_threads(r->pool);
@@ -285,6 +293,7 @@ enum tri_status speed_run(struct speed_report *report, const struct speed_args *
         tri_state_close(r->state[i]);
     tri_state_close(r->base);
     tri_read_test_close(r->read);
+    speed_drive_close(&r->drive);
     tri_budget_close(r->read_budget);
     tri_pool_close(r->pool);
     tri_free(r->state);

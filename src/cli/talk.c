@@ -59,10 +59,12 @@ static enum tri_status open_tokenizer(struct tri_talk *t, const char *folder, st
 }
 
 static enum tri_status open_model(struct tri_talk *t, const struct tri_model_flags *flags,
-                                  const char *folder, struct tri_error *err)
+                                  const char *folder, int64_t context_tokens,
+                                  struct tri_error *err)
 {
     struct tri_model_flags resolved = *flags;
     resolved.model = folder;
+    resolved.options.context_tokens = context_tokens;
     enum tri_status st = tri_flags_open(&t->opened, &resolved, err);
     if (st != TRI_OK)
         return st;
@@ -141,7 +143,7 @@ enum tri_status tri_talk_open(struct tri_talk *out, const struct tri_model_flags
     if (st == TRI_OK)
         st = open_tokenizer(out, folder, err);
     if (st == TRI_OK)
-        st = open_model(out, flags, folder, err);
+        st = open_model(out, flags, folder, context_tokens, err);
     if (st == TRI_OK)
         st = open_trace(out, trace_path, err);
     if (st == TRI_OK)

@@ -16,7 +16,8 @@
 struct tri_experts;
 
 /*
- * Which resident expert makes room for a newcomer. CYCLE (the default): decayed frequency turned
+ * Which resident expert makes room for a newcomer. CYCLE (the default): the chance of a use at the
+ * layer's next turn, learnt while running from how long ago and how often each was used, turned
  * into an expected time to the next use that counts how far away the expert's layer is in the layer
  * cycle; the furthest goes, which may be the newcomer itself right after its use (peers 3.4).
  */
@@ -29,9 +30,8 @@ enum {
     TRI_EXPERTS_SLOT_SLACK_BYTES = 8192, /* most that alignment adds to a record in one piece */
     TRI_EXPERTS_DEPTH = 16,              /* reads in flight on each drive unless said */
     TRI_EXPERTS_MAX_DRIVES = TRI_WEIGHTS_MAX_FOLDERS + 1,
-    TRI_EXPERTS_MAX_AHEAD = 64,     /* experts expected at once */
-    TRI_EXPERTS_TIMEOUT_MS = 30000, /* a drive silent for so long ends the request */
-    TRI_EXPERTS_HALF_LIFE = 4       /* tokens; peers 3.4 */
+    TRI_EXPERTS_MAX_AHEAD = 64,    /* experts expected at once */
+    TRI_EXPERTS_TIMEOUT_MS = 30000 /* a drive silent for so long ends the request */
 };
 
 struct tri_experts_options {

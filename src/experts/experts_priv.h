@@ -40,6 +40,12 @@ struct tri__round {
     int32_t *index_of; /* [experts] expert - first_expert -> index into ids, -1: not wanted */
 };
 
+/* How many records of a kind there were when their layer's turn came, and how many it wanted. */
+enum { TRI__AGES = 16, TRI__HEATS = 12 };
+struct tri__cell {
+    float seen, wanted;
+};
+
 /* What the next round probably wants; see tri_experts_expect. */
 struct tri__expected {
     int64_t row, n, next; /* next: not asked of a drive yet */
@@ -86,7 +92,9 @@ struct tri_experts {
     enum tri_expert_policy policy;
     uint32_t step; /* tokens, or chunks: counted when the layers start over */
     uint64_t round_no;
-    float decay[256]; /* heat left after so many steps */
+    float decay[256];                              /* heat left after so many steps */
+    struct tri__cell cell[TRI__AGES * TRI__HEATS]; /* by turns since the last use, and heat */
+    double turns_to_wait[TRI__AGES * TRI__HEATS];
     struct tri_experts_stats stats;
     uint64_t busy_since_ns; /* a read is in flight since; 0: none */
     char keep_folder[4000]; /* <model>/.trireme */
@@ -95,6 +103,8 @@ struct tri_experts {
 
 /* experts_policy.c */
 void tri__policy_init(struct tri_experts *s);
+/* Before the round's records are touched: what became of the chances given to them. */
+void tri__policy_learn(struct tri_experts *s, int64_t row, const int32_t *ids, int64_t n);
 /* Notes that the round wants this record. */
 void tri__policy_touch(struct tri_experts *s, struct tri__record *r);
 /* Decayed uses as of now. */

@@ -56,6 +56,7 @@ static int64_t dry_round(struct tri_experts *s, int64_t row, const int32_t *ids,
         s->step++;
     s->round.row = row;
     s->round_no++;
+    tri__policy_learn(s, row, ids, n);
     for (int64_t i = 0; i < n; i++) {
         struct tri__record *r = &s->record[base + ids[i]];
         tri__policy_touch(s, r);

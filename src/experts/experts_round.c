@@ -166,6 +166,7 @@ enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer, cons
         TRI_ASSERT(expert >= 0 && expert < store->experts && r->index_of[expert] < 0);
         r->index_of[expert] = (int32_t)i;
     }
+    tri__policy_learn(store, row, ids, n);
     for (int64_t i = 0; i < n; i++)
         sort_out(store, i);
     enum tri_status st = read_misses(store, err);

@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include "base/mem.h"
+#include "os/aio.h"
 #include "os/pool.h"
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -26,6 +27,29 @@ TRI_MUST_CHECK enum tri_status tri_read_test_open(struct tri_read_test **out, ui
 void tri_read_test_close(struct tri_read_test *test);
 /* One pass over all of it by all threads of the pool: bytes per second. */
 double tri_read_test_run(struct tri_read_test *test);
+
+/* --- drives ---------------------------------------------------------------------------------- */
+
+enum { TRI_DRIVE_TEST_FILES = 32 };
+
+/* Reads of read_bytes (rounded up to blocks) at random blocks of the files, `depth` in flight. */
+struct tri_drive_test_options {
+    const char *file[TRI_DRIVE_TEST_FILES]; /* larger than a read */
+    int files, depth;
+    enum tri_aio_engine engine;
+    uint64_t read_bytes;
+};
+
+struct tri_drive_test;
+
+/* Buffers for a full queue come from the budget, account other. The page cache is bypassed. */
+TRI_MUST_CHECK enum tri_status tri_drive_test_open(struct tri_drive_test **out,
+                                                   const struct tri_drive_test_options *options,
+                                                   struct tri_budget *budget,
+                                                   struct tri_error *err);
+void tri_drive_test_close(struct tri_drive_test *test);
+TRI_MUST_CHECK enum tri_status tri_drive_test_run(struct tri_drive_test *test, int64_t reads,
+                                                  double *bytes_per_s, struct tri_error *err);
 
 /* --- arithmetic ------------------------------------------------------------------------------ */
 

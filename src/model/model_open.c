@@ -8,7 +8,7 @@
 
 enum {
     DEFAULT_CHUNK_TOKENS = 512,
-    PROCESS_BYTES = 16 << 20, /* code and stacks, where the ceiling is 1 GiB or more */
+    PROCESS_BYTES = 16 << 20, /* code and stacks */
     WORD_BYTES = 200,         /* of a vocabulary in RAM, each */
     EXPERT_TABLE_BYTES = 48   /* a record of the store, and its share of slots */
 };
@@ -107,15 +107,19 @@ static enum tri_status take_fingerprint(struct tri_model *m, struct tri_error *e
     return TRI_OK;
 }
 
-/* Tables of tensors and experts, and what any process needs, so that the ceiling holds for all. */
-static enum tri_status count_tables(struct tri_model *m, struct tri_error *err)
+/* Below 1 GiB a ceiling is for tests and toys: it is about the model alone. */
+static bool budget_is_small(const struct tri_model *m)
 {
     struct tri_budget_report now;
     tri_budget_read(m->budget, &now);
-    /* A ceiling below that is for tests and toys: it is about the model alone. */
-    uint64_t process = now.ceiling_bytes >> 30 ? PROCESS_BYTES : 0;
-    uint64_t bytes = tri_checkpoint_memory_bytes(m->ckpt) + process +
-                     (uint64_t)m->spec.vocab * WORD_BYTES +
+    return now.ceiling_bytes >> 30 == 0;
+}
+
+/* Tables of tensors and experts, and what any process needs, so that the ceiling holds for all. */
+static enum tri_status count_tables(struct tri_model *m, struct tri_error *err)
+{
+    uint64_t process = PROCESS_BYTES + (uint64_t)m->spec.vocab * WORD_BYTES;
+    uint64_t bytes = tri_checkpoint_memory_bytes(m->ckpt) + (budget_is_small(m) ? 0 : process) +
                      (uint64_t)(m->spec.moe_layers * m->spec.experts) * EXPERT_TABLE_BYTES;
     enum tri_status st = tri_budget_count(m->budget, TRI_MEM_OTHER, bytes, err);
     m->counted_bytes = st ? 0 : bytes;
@@ -131,7 +135,12 @@ static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model
         tokens = m->spec.context_tokens < TRI_MODEL_KEEP_TOKENS ? m->spec.context_tokens
                                                                 : TRI_MODEL_KEEP_TOKENS;
     tri_state_cost(&m->spec, &m->slice, m->cache, &cost);
-    return cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
+    /* Beside its state a sequence has its tokens, its sampler's counts and its logits. */
+    uint64_t one = cost.kda_bytes + (cost.mla_bytes_per_token + 8) * (uint64_t)tokens +
+                   (uint64_t)m->spec.vocab * 16;
+    if (budget_is_small(m))
+        one = cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
+    return one * (uint64_t)(options->sequences ? options->sequences : 1) + options->keep_bytes;
 }
 
 /* The trunk must leave this for experts: one token's choice of one layer. */
