@@ -27,7 +27,10 @@ enum {
     KEY_PAGE_CACHE,
     KEY_DEPTH,
     KEY_NOTHING,
-    KEY_SHARD_DIR
+    KEY_SHARD_DIR,
+    KEY_LOOKAHEAD,
+    KEY_PER_TOKEN,
+    KEY_REGRET
 };
 
 static const struct argp_option flag_options[] = {
@@ -55,8 +58,15 @@ static const struct argp_option flag_options[] = {
     { "page-cache", KEY_PAGE_CACHE, "YES|NO", 0,
       "Read experts through the page cache (default: only when they all fit)", 11 },
     { "io-depth", KEY_DEPTH, "N", 0, "Reads in flight (default 16)", 11 },
+    { "lookahead", KEY_LOOKAHEAD, "N", 0,
+      "Read the next layer's N likeliest experts while a drive would idle (default 0: off)", 11 },
     { "keep-nothing", KEY_NOTHING, 0, 0,
       "Keep no statistics of experts in MODEL/.trireme for later runs", 11 },
+    { 0, 0, 0, 0, "Faster, but other answers (docs/run.md tells how much is lost):", 12 },
+    { "experts-per-token", KEY_PER_TOKEN, "N", 0, "Fewer experts than the model's own", 12 },
+    { "prefer-cached", KEY_REGRET, "PERCENT", 0,
+      "Take experts in RAM instead, up to two a layer, if their gate is at most so much smaller",
+      12 },
     { 0 }
 };
 
@@ -205,6 +215,17 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         if (o->shard_dirs.n == TRI_WEIGHTS_MAX_FOLDERS)
             argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
         o->shard_dirs.name[o->shard_dirs.n++] = arg;
+        return 0;
+    case KEY_LOOKAHEAD:
+        if (!tri_parse_int(arg, 0, TRI_EXPERTS_MAX_AHEAD, &o->lookahead))
+            argp_error(state, "--lookahead %s: 0 to %d", arg, TRI_EXPERTS_MAX_AHEAD);
+        return 0;
+    case KEY_PER_TOKEN:
+        parse_int_flag(state, "experts-per-token", arg, 1 << 16, &o->experts_per_token);
+        return 0;
+    case KEY_REGRET:
+        parse_int_flag(state, "prefer-cached", arg, 99, &n);
+        o->cache_regret = (float)n / 100;
         return 0;
     case KEY_NOTHING:
         o->keep_nothing = true;

@@ -100,8 +100,7 @@ static void release_leases(struct tri_experts *s)
     s->round.n_leased = 0;
 }
 
-/* Ends the round on any path. Reads still in flight (after an error) land in slots of their own and
- * are collected later. */
+/* Ends the round on any path. */
 static void end_round(struct tri_experts *s)
 {
     struct tri__round *r = &s->round;
@@ -115,6 +114,16 @@ static void end_round(struct tri_experts *s)
         r->index_of[r->ids[i] - s->first_expert] = -1;
     r->ids = NULL;
     r->n_resident = r->n_missing = r->next_missing = 0;
+}
+
+/* After an error: what is still being read belongs to nobody, so that its own failure, which may
+ * come in a later round, is not that round's. */
+static void fail_round(struct tri_experts *s)
+{
+    for (int64_t i = 0; i < s->n_slots; i++)
+        if (s->slot[i].state == TRI__READING)
+            s->record[s->slot[i].record].slot = -1;
+    end_round(s);
 }
 
 static void sort_out(struct tri_experts *s, int64_t index)
@@ -171,7 +180,7 @@ enum tri_status tri_experts_begin(struct tri_experts *store, int64_t layer, cons
         sort_out(store, i);
     enum tri_status st = read_misses(store, err);
     if (st)
-        end_round(store);
+        fail_round(store);
     return st;
 }
 
@@ -227,7 +236,7 @@ enum tri_status tri_experts_next(struct tri_experts *store, int64_t most, int32_
         st = tri__experts_collect(store, store->timeout_ms, err);
     }
     if (st) {
-        end_round(store);
+        fail_round(store);
         return st;
     }
     *n = hand_out(store, most, which, views);

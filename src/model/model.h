@@ -67,7 +67,15 @@ struct tri_model_options {
     enum tri_aio_engine engine;    /* how drives are read */
     int queue_depth;               /* reads in flight; 0: TRI_EXPERTS_DEPTH */
     struct tri_folders shard_dirs; /* further folders with shards of this model */
-    bool keep_nothing;             /* no statistics of experts in MODEL/.trireme for later runs */
+    /* Experts of the next MoE layer that are read ahead while a drive would idle; 0: none. No
+     * result depends on it. */
+    int64_t lookahead;
+    /* These two change results, and a note says so. experts_per_token: fewer than the model's own;
+     * 0: its own. cache_regret in [0, 1): up to two experts a layer that are not in RAM are
+     * replaced by ones that are, if their gate is smaller by at most this share. */
+    int64_t experts_per_token;
+    float cache_regret;
+    bool keep_nothing; /* no statistics of experts in MODEL/.trireme for later runs */
     struct tri_notes notes;
     struct tri_progress progress; /* ticks in bytes while loading */
 };

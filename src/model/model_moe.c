@@ -21,6 +21,7 @@ struct scratch {
     struct tri__input in, z_in, sum_in;
     struct tri__input rows;             /* [N][W] of z, grouped by expert */
     struct tri__glu_rows inner, shared; /* [N][F]; [T][shared inner] */
+    struct tri__ahead ahead;
 };
 
 static void take_scratch(const struct tri_model *m, struct tri__arena *arena, int64_t tokens,
@@ -42,6 +43,7 @@ static void take_scratch(const struct tri_model *m, struct tri__arena *arena, in
     s->rows.x = tri__take(arena, pairs * width);
     tri__take_glu(m, arena, pairs, spec->moe_inter, &s->inner);
     tri__take_glu(m, arena, tokens, m->slice.shared_inter.count, &s->shared);
+    tri__take_ahead(m, arena, &s->ahead);
 }
 
 int64_t tri__moe_scratch(const struct tri_model *m, int64_t tokens)
@@ -192,6 +194,8 @@ static enum tri_status run_experts(struct tri_model *m, int64_t layer, struct sc
     bool first = true;
     uint64_t waited = tri_experts_wait_ns(m->experts);
     enum tri_status st = tri_experts_begin(m->experts, layer, g->expert, g->n, err);
+    if (!st)
+        tri__look_ahead(m, layer, s->in.x, s->in.tokens, &s->ahead);
     do {
         if (!st)
             st = tri_experts_next(m->experts, LEASE_MOST, r.which, r.view, &r.n, err);
@@ -242,6 +246,8 @@ static void route(struct tri__step *step, int64_t layer, const struct scratch *s
                                     .renormalize = spec->renormalize,
                                     .scale = spec->routed_scale };
     tri__router(m, &args, step->tokens);
+    const struct tri__routing routing = { s->logits, s->biased, s->weights, chosen };
+    tri__lean_to_cache(m, layer, step->tokens, &routing);
     if (step->taps && step->taps->routes)
         step->taps->routes(step->taps->arg, layer, chosen, s->weights, step->tokens, spec->topk);
 }

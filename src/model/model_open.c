@@ -83,6 +83,27 @@ static enum tri_status cut_layers(struct tri_spec *s, int64_t layers, struct tri
     return TRI_OK;
 }
 
+/* What changes results is never silent. */
+static enum tri_status take_lossy(struct tri_model *m, const struct tri_model_options *o,
+                                  struct tri_error *err)
+{
+    struct tri_spec *s = &m->spec;
+    if (o->experts_per_token < 0 || o->experts_per_token > s->topk)
+        return tri_fail(err, TRI_ARG, "%lld experts per token: 1 to %lld are possible here",
+                        (long long)o->experts_per_token, (long long)s->topk);
+    if (o->experts_per_token && o->experts_per_token < s->topk) {
+        tri_note(&o->notes, "lossy: %lld instead of %lld experts per token",
+                 (long long)o->experts_per_token, (long long)s->topk);
+        s->topk = o->experts_per_token;
+    }
+    if (o->cache_regret > 0)
+        tri_note(&o->notes, "lossy: experts in RAM are preferred within %.0f %% of a gate",
+                 (double)o->cache_regret * 100);
+    m->cache_regret = s->moe_layers ? o->cache_regret : 0;
+    m->lookahead = s->moe_layers ? o->lookahead : 0;
+    return TRI_OK;
+}
+
 /*
  * Names this model's weights without reading them all: its shape, the layers in use, and the first
  * bytes of a few tensors of each file's contents.
@@ -207,9 +228,13 @@ static enum tri_status open_shape(struct tri_model *m, const char *folder,
         st = take_fingerprint(m, err);
     if (!st)
         st = cut_layers(&m->spec, options->layers, err);
+    if (!st)
+        st = take_lossy(m, options, err);
     if (st)
         return st;
     m->fingerprint = tri_hash64(m->whole_fingerprint, &m->spec.layers, sizeof m->spec.layers);
+    if (options->experts_per_token)
+        m->fingerprint = tri_hash64(m->fingerprint, &m->spec.topk, sizeof m->spec.topk);
     tri_slice_whole(&m->slice, &m->spec);
     return open_layers(m, err);
 }

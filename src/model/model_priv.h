@@ -86,6 +86,8 @@ struct tri_model {
     enum tri_act act;
     enum tri_dtype cache; /* of the states */
     int64_t chunk_tokens;
+    int64_t lookahead;  /* experts of the next layer read ahead; 0: none */
+    float cache_regret; /* 0: exact routing */
     void *scratch;
     uint64_t scratch_bytes;
     uint64_t counted_bytes; /* on account other: what is in plain memory */
@@ -126,6 +128,30 @@ void tri__trunk_close(struct tri_model *m);
  */
 TRI_MUST_CHECK enum tri_status tri__trunk_need(struct tri_model *m, int64_t index,
                                                struct tri_error *err);
+
+/* Whether a unit's matrices are in RAM whatever the step does. */
+bool tri__trunk_has(const struct tri_model *m, int64_t index);
+
+/* model_route.c. Both work on decoding steps only: for many tokens at once there is nothing to
+ * gain. */
+enum { TRI__AHEAD_TOKENS = 4, TRI__MAX_SWAPS = 2 };
+struct tri__ahead {
+    float *x, *logits; /* [T][D], [T][E] */
+    struct tri__input in;
+};
+void tri__take_ahead(const struct tri_model *m, struct tri__arena *arena, struct tri__ahead *a);
+/* Tells the store what the next MoE layer's router makes of this layer's x. */
+void tri__look_ahead(struct tri_model *m, int64_t layer, const float *x, int64_t tokens,
+                     struct tri__ahead *a);
+/* After the router: at most TRI__MAX_SWAPS experts that are not in RAM make room for the next best
+ * ones that are, if their gates are at most cache_regret smaller. Changes results. */
+struct tri__routing {
+    const float *logits;
+    float *biased, *weights; /* as the router left them */
+    int32_t *chosen;
+};
+void tri__lean_to_cache(const struct tri_model *m, int64_t layer, int64_t tokens,
+                        const struct tri__routing *r);
 
 /* model_profile.c: from here on the step's time belongs to `part`. Calling thread only. */
 void tri__time(struct tri_model *m, enum tri_time part);

@@ -79,6 +79,11 @@ static void *bring_units(void *arg)
     return NULL;
 }
 
+bool tri__trunk_has(const struct tri_model *m, int64_t index)
+{
+    return !m->trunk->stream || m->trunk->unit[index].block;
+}
+
 enum tri_status tri__trunk_need(struct tri_model *m, int64_t index, struct tri_error *err)
 {
     struct tri__trunk *t = m->trunk;

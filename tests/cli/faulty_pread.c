@@ -1,0 +1,52 @@
+/*
+ * Preloaded into trireme by test_store.py: pread of files whose name ends in .safetensors goes wrong
+ * while the file that PREAD_FAULT names exists; its first word says how (eio, short, zero).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static int is_shard(int fd)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    return n > 12 && !strcmp(path + n - 12, ".safetensors");
+}
+
+static int fault(char how[16])
+{
+    const char *name = getenv("PREAD_FAULT");
+    FILE *f = name ? fopen(name, "r") : NULL;
+    int found = f && fscanf(f, "%15s", how) == 1;
+    if (f)
+        fclose(f);
+    return found;
+}
+
+ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
+{
+    char how[16] = "";
+    ssize_t (*real)(int, void *, size_t, off_t) =
+        (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    if (!fault(how) || !is_shard(fd))
+        return real(fd, buf, bytes, offset);
+    if (!strcmp(how, "eio")) {
+        errno = EIO;
+        return -1;
+    }
+    if (!strcmp(how, "zero"))
+        return 0;
+    return real(fd, buf, bytes > 512 ? bytes / 2 : bytes, offset);
+}
+
+ssize_t pread64(int fd, void *buf, size_t bytes, off_t offset)
+{
+    return pread(fd, buf, bytes, offset);
+}
