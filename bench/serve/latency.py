@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -72,11 +73,10 @@ async def gain(o, streams):
             "seconds": round(seconds, 3), "tokens_per_s": round(made / seconds, 1)}
 
 
-async def beside(o, kind):
+async def beside(o, kind, chunk):
     """Short requests, one after the other on two connections, while a long prompt is computed."""
-    chunk = {"whole": "65536", "chunked": "512", "alone": "512"}[kind]
     process, target = await start(o.server, "--parallel", "8", "--context", "40960", "--chunk",
-                                  chunk, "--threads", str(o.threads), "--cache-ram", "0")
+                                  str(chunk), "--threads", str(o.threads), "--cache-ram", "0")
     await stream(target, "warm up", 20)
     text = WORDS * (o.long_words // 17)
     long_task = None if kind == "alone" else asyncio.create_task(stream(target, text, 1))
@@ -95,11 +95,30 @@ async def beside(o, kind):
     long_s = (await long_task)[0] if long_task else None
     m = await target.metrics()
     await stop(process)
-    return {"measure": "beside a long prompt", "kind": kind, "chunk": int(chunk),
+    return {"measure": "beside a long prompt", "kind": kind, "chunk": chunk,
             "prompt_tokens": int(one(m, "vllm:prompt_tokens_total")), "short": len(ttft),
             "long_ttft_s": round(long_s, 3) if long_s else None,
             "ttft_p50_s": quantile(ttft, .5), "ttft_p95_s": quantile(ttft, .95),
             "tpot_p50_s": quantile(tpot, .5), "tpot_p95_s": quantile(tpot, .95)}
+
+
+async def idle(o, connections):
+    """One stream beside connections that do nothing."""
+    process, target = await start(o.server, "--parallel", "4", "--context", "2048", "--threads",
+                                  str(o.threads), "--cache-ram", "0")
+    held = [await target.connect() for _ in range(connections)]
+    await stream(target, "warm up", 20)
+    times = await stream(target, WORDS, 1500)
+    gaps = [b - a for a, b in zip(times, times[1:])]
+    m = await target.metrics()
+    alive = sum(not r.at_eof() for r, _ in held)
+    for _, w in held:
+        w.close()
+    await stop(process)
+    return {"measure": "idle connections", "idle": connections, "still_open": alive,
+            "connections": int(one(m, "trireme_http_connections")),
+            "tpot_ms": round(1000 * (times[-1] - times[0]) / (len(times) - 1), 4),
+            "gap_p95_ms": round(1000 * quantile(gaps, .95), 3)}
 
 
 async def main():
@@ -109,13 +128,20 @@ async def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--long-words", type=int, default=17000)
+    p.add_argument("--only", choices=("batch", "idle", "beside"), help="default: all")
     o = p.parse_args()
-    for _ in range(o.rounds):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for _ in range(o.rounds if o.only in (None, "idle") else 0):
+        for connections in (0, 2000):
+            print(json.dumps(await idle(o, connections)), flush=True)
+    for _ in range(o.rounds if o.only in (None, "batch") else 0):
         for streams in (1, 4, 16):
             print(json.dumps(await gain(o, streams)), flush=True)
-    for _ in range(o.rounds):
-        for kind in ("alone", "chunked", "whole"):
-            print(json.dumps(await beside(o, kind)), flush=True)
+    for _ in range(o.rounds if o.only in (None, "beside") else 0):
+        for kind, chunk in (("alone", 512), ("chunked", 64), ("chunked", 128), ("chunked", 512),
+                            ("whole", 65536)):
+            print(json.dumps(await beside(o, kind, chunk)), flush=True)
 
 
 if __name__ == "__main__":
