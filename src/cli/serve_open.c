@@ -9,6 +9,8 @@
 
 /* Memory left for other things when slots are sized to what fits. */
 static const uint64_t slack_bytes = 16 << 20;
+/* Prompt rows of a step that others wait for too (docs/findings/071-serve-load.md). */
+static const int64_t shared_rows = 128;
 /* And for the ids that states in the cache folder are for. */
 static const uint64_t index_bytes = 32 << 20;
 
@@ -121,6 +123,15 @@ static enum tri_status open_sched(struct tri_served *s, const struct tri_serve_o
     return tri_sched_open(&s->sched, s->engine, s->opened.model, s->opened.budget, &sched, err);
 }
 
+/* Experts in RAM cost the same in small steps; those on a drive are read once a step, so that a
+ * prompt wants large ones, and who waits beside it is served better by having it done. */
+static bool small_steps_are_cheap(const struct tri_served *s)
+{
+    struct tri_experts_stats experts;
+    tri_model_expert_stats(s->opened.model, &experts);
+    return tri_model_spec(s->opened.model)->moe_layers == 0 || experts.all_resident;
+}
+
 static enum tri_status open_engine(struct tri_served *s, const struct tri_serve_options *o,
                                    struct tri_api_options *api, struct tri_error *err)
 {
@@ -129,7 +140,9 @@ static enum tri_status open_engine(struct tri_served *s, const struct tri_serve_
                                          .plain_ids = tri_tokenizer_ranks(s->tok),
                                          .specials = specials,
                                          .short_first = true,
-                                         .growing = true };
+                                         .growing = true,
+                                         .shared_rows =
+                                             small_steps_are_cheap(s) ? shared_rows : 0 };
     if (tri_tokenizer_ranks(s->tok) > tri_model_spec(s->opened.model)->vocab)
         return tri_fail(err, TRI_FORMAT, "%s: tokenizer and model do not belong together",
                         s->opened.folder);

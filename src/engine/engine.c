@@ -12,6 +12,8 @@ static enum tri_status check_options(const struct tri_engine_options *o, int64_t
     if (o->plain_ids < 0 || o->plain_ids > vocab)
         return tri_fail(err, TRI_ARG, "%lld ordinary tokens, but the model's vocabulary is %lld",
                         (long long)o->plain_ids, (long long)vocab);
+    if (o->shared_rows < 0)
+        return tri_fail(err, TRI_ARG, "%lld rows of a step", (long long)o->shared_rows);
     int64_t plain = o->plain_ids ? o->plain_ids : vocab, last = plain - 1;
     for (int64_t i = 0; i < o->n_specials; i++) {
         if (o->specials[i] <= last || o->specials[i] >= vocab)
@@ -80,6 +82,7 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     e->sampler.n_specials = o->n_specials;
     e->short_first = o->short_first;
     e->growing = o->growing;
+    e->shared_rows = o->shared_rows ? o->shared_rows : e->chunk_tokens;
     e->sampler.n = e->sampler.plain_ids + o->n_specials;
     st = take_all(e, err);
     if (st != TRI_OK) {

@@ -44,6 +44,9 @@ struct tri_engine_options {
      */
     bool short_first;
     bool growing; /* sequences open without room for tokens: tri_sequence_make_room */
+    /* Most prompt rows of a step that serves more than one sequence; 0: the chunk. Small where a
+     * row costs the same in small steps (all experts in RAM), as everybody waits for the step. */
+    int64_t shared_rows;
 };
 
 /* `model` and `budget` must outlive the engine. Logits and sampler scratch: account scratch. */
@@ -228,12 +231,13 @@ struct tri_step_event {
 
 /*
  * One forward pass: a row for every decoding sequence first, then prompt tokens, oldest start
- * first, up to the model's chunk_tokens rows together. *events (valid until the next step) tells
- * each sequence that took part; *n_events 0 means that no sequence is active. A prompt that needs
- * more than one step is cut at multiples of TRI_ENGINE_GRID_TOKENS of its own positions where
- * possible, else of TRI_MODEL_TILE_TOKENS: so resumed and batched prefills have the bits of others.
- * One that could reach neither waits for the next step; a chunk that has no room for a tile beside
- * the decoding sequences gives up that promise (schedulers keep it larger).
+ * first, up to the model's chunk_tokens rows together (shared_rows of prompts, if there are
+ * others). *events (valid until the next step) tells each sequence that took part; *n_events 0
+ * means that no sequence is active. A prompt that needs more than one step is cut at multiples of
+ * TRI_ENGINE_GRID_TOKENS of its own positions where possible, else of TRI_MODEL_TILE_TOKENS: so
+ * resumed and batched prefills have the bits of others. One that could reach neither waits for the
+ * next step; a chunk that has no room for a tile beside the decoding sequences gives up that
+ * promise (schedulers keep it larger).
  *
  * A failure returned here is the model's (I/O, memory): every sequence that took part has ended
  * and must recompute. NaN or Inf ends only the sequences whose logits hold it.

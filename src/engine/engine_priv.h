@@ -81,7 +81,7 @@ struct tri_engine {
     const struct tri_taps *taps; /* the caller's, or NULL */
     struct tri_model *model;
     struct tri_budget *budget;
-    int64_t vocab, chunk_tokens, max_sequences;
+    int64_t vocab, chunk_tokens, shared_rows, max_sequences;
     struct tri__engine_sampler sampler;
     float *logits;                 /* [max_sequences][vocab] */
     struct tri_sequence **slots;   /* [max_sequences], NULL where free */

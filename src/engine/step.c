@@ -81,11 +81,11 @@ struct shares {
 static struct shares plan(struct tri_engine *e, int64_t n_active)
 {
     struct shares to = { 0 };
-    int64_t room = e->chunk_tokens;
-    for (int64_t i = 0; i < n_active && room > 0; i++) {
+    int64_t left = e->chunk_tokens, prompts = n_active > 1 ? e->shared_rows : e->chunk_tokens;
+    for (int64_t i = 0; i < n_active && left > 0; i++) {
         struct tri_sequence *s = e->order[i];
-        int64_t rows = share(s, room);
-        if (rows == 0 && to.prefill_tokens)
+        int64_t room = decodes(s) || left < prompts ? left : prompts, rows = share(s, room);
+        if (room == 0 || (rows == 0 && to.prefill_tokens))
             continue;
         rows = rows ? rows : room;
         e->order[to.n] = s;
@@ -98,7 +98,8 @@ static struct shares plan(struct tri_engine *e, int64_t n_active)
             .logits = last ? e->logits + to.n * e->vocab : NULL,
         };
         *(decodes(s) ? &to.decode_tokens : &to.prefill_tokens) += rows;
-        room -= rows;
+        prompts -= decodes(s) ? 0 : rows;
+        left -= rows;
         to.n++;
     }
     return to;

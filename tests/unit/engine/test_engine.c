@@ -334,6 +334,44 @@ static void saved_and_loaded_goes_on_alike(void **state)
     rig_down(&rig);
 }
 
+/* Alone a prompt has the whole chunk; beside others prompts have shared_rows of it, together. */
+static void others_make_steps_small(void **state)
+{
+    (void)state;
+    struct rig rig = { .model = fake_model(256) };
+    struct tri_engine_options o = { .max_sequences = 3, .shared_rows = 128 };
+    assert_int_equal(tri_budget_open(&rig.budget, 64 << 20, NULL), TRI_OK);
+    assert_int_equal(tri_engine_open(&rig.engine, &rig.model, &o, rig.budget, NULL), TRI_OK);
+    struct tri_sequence *s[3];
+    const struct tri_step_event *events;
+    int64_t n_events;
+    for (int i = 0; i < 3; i++)
+        s[i] = sequence(&rig, 2000);
+    prompt(s[0], 1000, 4);
+    start(s[0], greedy(4));
+    assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    assert_int_equal(rig.model.rows_last, 256);
+    prompt(s[1], 10, 5);
+    start(s[1], greedy(4));
+    for (int i = 0; i < 2; i++) { /* the older takes all, then nothing changes for it */
+        assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+        assert_int_equal(rig.model.rows_last, 128);
+    }
+    tri_sequence_pause(s[0], true);
+    assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    assert_int_equal(rig.model.rows_last, 10);
+    tri_sequence_pause(s[0], false);
+    assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    assert_int_equal(rig.model.rows_last, 129); /* one decodes */
+    run(&rig, s[1]);
+    run(&rig, s[0]);
+    assert_greedy(s[0], 1000);
+    assert_greedy(s[1], 10);
+    for (int i = 0; i < 3; i++)
+        tri_sequence_close(s[i]);
+    rig_down(&rig);
+}
+
 /* Stopped in the middle and gone on elsewhere: penalties, draws and the count of new tokens are
  * those of one that was never stopped. */
 static void resumed_is_as_never_stopped(void **state)
@@ -545,6 +583,7 @@ int main(void)
         cmocka_unit_test(the_context_is_refused_not_cut),
         cmocka_unit_test(a_continued_prompt_is_reused),
         cmocka_unit_test(saved_and_loaded_goes_on_alike),
+        cmocka_unit_test(others_make_steps_small),
         cmocka_unit_test(resumed_is_as_never_stopped),
         cmocka_unit_test(nan_ends_only_its_own_sequence),
         cmocka_unit_test(a_failed_step_is_told_and_can_be_repeated),
