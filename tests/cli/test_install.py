@@ -54,7 +54,7 @@ class Install(unittest.TestCase):
     def test_service(self):
         path = self.root / "lib" / "systemd" / "system" / "trireme.service"
         text = path.read_text()
-        self.assertIn("ExecStart=/opt/trireme/bin/trireme serve $TRIREME_ARGS", text)
+        self.assertIn("ExecStart=/opt/trireme/bin/trireme serve --cache-dir ${CACHE_DIRECTORY} $TRIREME_ARGS", text)
         self.assertNotIn("@", re.sub(r"@(system-service|privileged|obsolete)", "", re.sub(
             r"(?m)^#.*$", "", text)))
         if not shutil.which("systemd-analyze"):
