@@ -142,7 +142,7 @@ static void sharding_engine(struct trial *t)
 /* Steps in machines of the same kind: first the box is filled by doubling, then boxes are added. */
 static bool next_size(const struct tri_plan *p, int step, struct tri_fleet *larger)
 {
-    static const int more[] = { 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32 };
+    static const int more[] = { 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32 };
     const struct tri_device *d = &p->fleet.device;
     int box = d->box > p->fleet.per_node && !p->fleet.pair ? d->box : p->fleet.per_node;
     int cards = p->fleet.per_node;
@@ -154,7 +154,8 @@ static bool next_size(const struct tri_plan *p, int step, struct tri_fleet *larg
         larger->domain = d->domain < cards || d->domain > d->box ? d->domain : cards;
     if (step >= (int)(sizeof more / sizeof more[0]))
         return false;
-    larger->nodes = p->fleet.nodes * (step < 0 ? 1 : more[step]);
+    int eighth = p->fleet.nodes < 8 ? 1 : p->fleet.nodes / 8;
+    larger->nodes = p->fleet.nodes + (step < 0 ? 0 : more[step] * eighth);
     return tri_fleet_cards(larger) <= TRI_PLAN_MAX_CARDS;
 }
 

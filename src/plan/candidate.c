@@ -386,18 +386,15 @@ bool tri__candidate_memory(const struct tri__plan *plan, const struct tri_fleet 
     return true;
 }
 
-/* Speed decides the rest: too slow to serve, goals missed. No speed for what does not generate. */
-bool tri__candidate(const struct tri__plan *plan, const struct tri_fleet *fleet,
-                    struct tri_candidate *c)
+void tri__candidate_time(const struct tri__plan *plan, const struct tri_fleet *fleet,
+                         struct tri_candidate *c)
 {
     const struct tri_plan_options *o = &plan->pub.options;
-    if (!tri__candidate_memory(plan, fleet, c))
-        return false;
     memset(&c->speed, 0, sizeof c->speed);
     if (c->grade < TRI_GRADE_GENERATES) {
         c->speed.binding = TRI_BIND_MEMORY;
         c->goals_met = !plan->pub.goal_count;
-        return true;
+        return;
     }
     tri__candidate_speed(plan, fleet, c, o->concurrency, &c->speed);
     if (c->grade == TRI_GRADE_GENERATES && !streams(plan, fleet, c))
@@ -412,7 +409,5 @@ bool tri__candidate(const struct tri__plan *plan, const struct tri_fleet *fleet,
                  "%.2f tokens/s for each user (%.0f ms a token): under 2 a second is not service",
                  1000 / c->speed.tpot_ms, c->speed.tpot_ms);
     }
-    if (c->grade >= TRI_GRADE_GENERATES)
-        say_unmet(plan, c);
-    return true;
+    say_unmet(plan, c);
 }

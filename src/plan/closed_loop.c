@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LOOP_MAX_CLIENTS = 256, LOOP_ROUNDS = 4, LOOP_ROUNDS_SPREAD = 10 };
+enum { LOOP_MAX_CLIENTS = 256, LOOP_ROUNDS = 4, LOOP_ROUNDS_SPREAD = 10, LOOP_MAX_BATCHES = 4096 };
 
 struct client {
     double sent_s, first_s;
@@ -30,6 +30,7 @@ struct loop {
     int queue[LOOP_MAX_CLIENTS], queued; /* waiting or in prefill, in order of arrival */
     int running[LOOP_MAX_CLIENTS], run;
     double max_run;
+    double stride; /* prefill batches taken as one, so that huge loads end in time */
     double now_s, ttft_sum, tpot_sum, latency_sum, prefill_s, queue_area;
     double decode_s, decode_area; /* pure decode steps: seconds, and times sequences */
     int answered, firsts, sent;
@@ -176,14 +177,14 @@ static void run_prefill(struct loop *l)
         double decoding = l->run * l->weight * (1 + c->draft_tokens);
         budget = budget > 2 * decoding ? budget - decoding : budget / 2;
     }
-    double seconds = prefill_batch(l, budget, ended, &count, &late_s);
+    double seconds = prefill_batch(l, budget * l->stride, ended, &count, &late_s);
     l->prefill_s += seconds;
     if (mixed) { /* the chunk's pass carries one step of the running sequences */
         struct tri_step_time parts;
         tri__decode_s(c, l->run * l->weight, mean_context(l), &parts);
-        seconds += parts.cache + parts.draft;
+        seconds += (parts.cache + parts.draft) * l->stride;
         for (int i = 0; i < l->run; i++)
-            l->client[l->running[i]].output_left -= c->acceptance;
+            l->client[l->running[i]].output_left -= c->acceptance * l->stride;
     }
     pass(l, seconds);
     double when_s = l->now_s + late_s;
@@ -204,6 +205,9 @@ static void start(struct loop *l, const struct tri__clock *clock, const struct t
     l->weight = (double)load->concurrency / l->clients;
     l->max_run = (double)load->max_running / l->weight;
     l->max_run = l->max_run < 1 ? 1 : l->max_run;
+    double batches = LOOP_ROUNDS * (double)load->concurrency * (double)load->input_tokens /
+                     ((double)clock->chunk_tokens * clock->layout->dp);
+    l->stride = batches > LOOP_MAX_BATCHES ? ceil(batches / LOOP_MAX_BATCHES) : 1;
     for (int c = 0; c < l->clients; c++)
         send_request(l, c);
 }

@@ -120,11 +120,12 @@ struct tri__plan {
     bool no_latent; /* no attention whose cache DCP could divide */
 };
 
-/* Memory, grade and speed of one layout. false: it cannot be; the reason is in out->reason. */
-bool tri__candidate(const struct tri__plan *plan, const struct tri_fleet *fleet,
-                    struct tri_candidate *c);
+/* Memory and grade of one layout. false: it cannot be; the reason is in c->reason. */
 bool tri__candidate_memory(const struct tri__plan *plan, const struct tri_fleet *fleet,
                            struct tri_candidate *c);
+/* Then speed, which decides the rest: too slow to serve, goals missed. */
+void tri__candidate_time(const struct tri__plan *plan, const struct tri_fleet *fleet,
+                         struct tri_candidate *c);
 /* What the time of a candidate depends on; returns the sequences that one attention group holds. */
 int64_t tri__candidate_clock(const struct tri__plan *plan, const struct tri_fleet *fleet,
                              const struct tri_candidate *c, struct tri__clock *clock);

@@ -64,15 +64,15 @@ bool tri__better(const struct tri_candidate *a, const struct tri_candidate *b,
         const struct tri_stage_memory *x = &a->stage[a->full_stage], *y = &b->stage[b->full_stage];
         return x->weights_bytes < y->weights_bytes;
     }
+    int holds = a->grade == TRI_GRADE_GENERATES ? holds_more(a, b) : 0;
+    if (holds)
+        return holds > 0;
     if (a->goals_met != b->goals_met)
         return a->goals_met;
     bool idle_a = leaves_idle(a, tri_fleet_cards(fleet));
     bool idle_b = leaves_idle(b, tri_fleet_cards(fleet));
     if (idle_a != idle_b)
         return !idle_a;
-    int holds = a->grade == TRI_GRADE_GENERATES ? holds_more(a, b) : 0;
-    if (holds)
-        return holds > 0;
     double sa = score_of(a, fleet), sb = score_of(b, fleet);
     if (sa > sb * 1.005 || sb > sa * 1.005)
         return sa > sb;
@@ -127,6 +127,16 @@ static void keep_other(struct hunt *h, struct tri_candidate *c)
     p->others++;
 }
 
+/* No speed can lift a layout over the best one's grade, or let it hold more of the load. */
+static bool worth_timing(const struct hunt *h, const struct tri_candidate *c)
+{
+    if (!h->any || c->grade > h->best->grade)
+        return true;
+    if (c->grade < h->best->grade)
+        return false;
+    return c->grade != TRI_GRADE_GENERATES || holds_more(c, h->best) >= 0;
+}
+
 static void consider(struct hunt *h, const struct tri_layout *layout, int experts, int dense)
 {
     struct tri_candidate *c = h->work;
@@ -135,10 +145,11 @@ static void consider(struct hunt *h, const struct tri_layout *layout, int expert
     c->experts_number = experts;
     c->dense_number = dense;
     c->cache = h->plan->cache;
-    if (!tri__candidate(h->plan, h->fleet, c)) {
+    if (!tri__candidate_memory(h->plan, h->fleet, c) || !worth_timing(h, c)) {
         reject(h, c);
         return;
     }
+    tri__candidate_time(h->plan, h->fleet, c);
     if (!h->any || tri__better(c, h->best, h->fleet))
         *h->best = *c;
     h->any = true;
@@ -232,6 +243,19 @@ static int nearer(const void *a, const void *b)
     return (x->weights_bytes > y->weights_bytes) - (x->weights_bytes < y->weights_bytes);
 }
 
+/* Beside layouts that serve, those that only generate are no alternatives. */
+static void drop_lesser(struct hunt *h)
+{
+    struct tri_plan *p = &h->plan->pub;
+    int kept = 0;
+    for (int i = 0; i < p->others; i++)
+        if (p->other[i].grade == h->best->grade)
+            p->other[kept++] = p->other[i];
+        else
+            reject(h, &p->other[i]);
+    p->others = kept;
+}
+
 static enum tri_status fixed_layout(struct hunt *h, struct tri_error *err)
 {
     struct tri_layout l = h->plan->asked;
@@ -267,6 +291,8 @@ enum tri_status tri__search(struct tri__plan *plan, const struct tri_fleet *flee
             status = tri_fail(err, TRI_ARG, "no layout of %s can be cut for %lld cards",
                               plan->pub.arch->name, (long long)tri_fleet_cards(fleet));
     }
+    if (keep && !status)
+        drop_lesser(&h);
     if (keep)
         qsort(plan->pub.rejected, (size_t)plan->pub.rejected_count, sizeof plan->pub.rejected[0],
               nearer);

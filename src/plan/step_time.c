@@ -327,19 +327,22 @@ double tri__prefill_s(const struct tri__clock *c, struct tri__prompt prompt,
                       struct tri_prefill_time *out)
 {
     const struct tri_layout *l = c->layout;
-    double chunk = (double)c->chunk_tokens, occupied = 0, latency = 0;
+    double chunk = (double)c->chunk_tokens, occupied = 0, latency = 0, step = chunk;
     struct tri_step_time sum = { 0 };
-    for (double done = 0; done < prompt.tokens; done += chunk) {
-        double n = prompt.tokens - done < chunk ? prompt.tokens - done : chunk;
-        double slowest = 0, all = 0, before = done < prompt.span ? prompt.before + done : 0;
+    for (double done = 0; done < prompt.tokens; done += step) {
+        double left = prompt.tokens - done, n = left < chunk ? left : chunk;
+        double times = left > 64 * chunk ? floor(left / chunk / 32) : 1; /* alike: timed as one */
+        double middle = done + (times - 1) * chunk / 2;
+        double slowest = 0, all = 0, before = middle < prompt.span ? prompt.before + middle : 0;
         struct tri__prompt part = { n, before, prompt.span, prompt.groups };
         for (int s = 0; s < l->pp; s++) {
             double stage_s = stage_prefill(c, s, part, &sum);
             slowest = stage_s > slowest ? stage_s : slowest;
             all += stage_s;
         }
-        occupied += slowest;
+        occupied += slowest * times;
         latency = all - slowest; /* the last chunk must still pass the other stages */
+        step = chunk * times;
     }
     if (c->draft_tokens)
         occupied *= 1.03; /* the draft model reads the prompt too */

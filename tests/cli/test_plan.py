@@ -152,9 +152,10 @@ class Buyer(unittest.TestCase):
                 before = (grade, speed, p["fastest"]["tokens_per_s"]["value"] if p["fastest"] else 0)
 
     def test_the_cheapest_change(self):
-        """As many cards as it takes, not a full box."""
-        for hw, more in (("1xRTX-4090", "4 RTX-4090"), ("1xH100", "2 H100")):
-            p = plan("-m", "llama-3.1-70b", "--hw", hw)
+        """As many cards as it takes, not a full box, not twice the boxes."""
+        for model, hw, more in (("llama-3.1-70b", "1xRTX-4090", "4 RTX-4090"), ("llama-3.1-70b", "1xH100", "2 H100"),
+                                ("kimi-k3", "2x8xH20-96GB", "24 H20-96GB"), ("kimi-k3", "2x8xH800", "24 H800")):
+            p = plan("-m", model, "--hw", hw)
             changes = [a["change"] for a in p["advice"]]
             self.assertTrue(any(c.startswith(more) for c in changes), changes)
             self.assertEqual(len(changes), len(set(changes)))
@@ -547,8 +548,12 @@ class Time(unittest.TestCase):
         start = time.monotonic()
         plan("-m", "kimi-k3", "--hw", "128x8xB200", "-c", "4096")
         many = time.monotonic() - start
+        start = time.monotonic()
+        plan("-m", "kimi-k3", "--hw", "64x8xH20-96GB", "-c", "60000", "--context", "64k", "--input", "60k")
+        absurd = time.monotonic() - start
         self.assertLess(one, 1 * slack())
         self.assertLess(many, 20 * slack())
+        self.assertLess(absurd, 20 * slack())
 
 
 def slack():
