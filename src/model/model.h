@@ -59,7 +59,7 @@ struct tri_model_options {
     /* Room kept for sequences when experts would otherwise take all memory, in tokens of one
      * sequence; 0: the smaller of the model's context and TRI_MODEL_KEEP_TOKENS. */
     int64_t context_tokens;
-    int64_t sequences;     /* room is kept for so many; 0: one */
+    int64_t sequences;     /* room is kept for so many (but one of up to 8192 tokens); 0: one */
     uint64_t keep_bytes;   /* and for other things of the caller's, such as kept states */
     uint64_t expert_bytes; /* most for resident experts; 0: what is left of the budget */
     enum tri_expert_policy expert_policy;

@@ -147,21 +147,23 @@ static enum tri_status count_tables(struct tri_model *m, struct tri_error *err)
     return st;
 }
 
-/* Room kept for the sequences that are still to be opened. */
+/* Room kept for the sequences that are still to be opened: one of the whole context, and others
+ * that share what room there is (state.h), so that short ones of them fit beside it. */
 static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model_options *options)
 {
     struct tri_state_bytes cost;
-    int64_t tokens = options->context_tokens;
-    if (tokens == 0)
-        tokens = m->spec.context_tokens < TRI_MODEL_KEEP_TOKENS ? m->spec.context_tokens
-                                                                : TRI_MODEL_KEEP_TOKENS;
+    int64_t most = m->spec.context_tokens, tokens = options->context_tokens;
+    int64_t few = most < TRI_MODEL_KEEP_TOKENS ? most : TRI_MODEL_KEEP_TOKENS;
+    int64_t others = options->sequences ? options->sequences - 1 : 0;
+    tokens = tokens ? tokens : few;
     tri_state_cost(&m->spec, &m->slice, m->cache, &cost);
     /* Beside its state a sequence has its tokens, its sampler's counts and its logits. */
-    uint64_t one = cost.kda_bytes + (cost.mla_bytes_per_token + 8) * (uint64_t)tokens +
-                   (uint64_t)m->spec.vocab * 16;
+    uint64_t one = cost.kda_bytes + 8 * (uint64_t)tokens + (uint64_t)m->spec.vocab * 16;
     if (budget_is_small(m))
-        one = cost.kda_bytes + cost.mla_bytes_per_token * (uint64_t)tokens;
-    return one * (uint64_t)(options->sequences ? options->sequences : 1) + options->keep_bytes;
+        one = cost.kda_bytes;
+    int64_t rows = tokens + others * (tokens < few ? tokens : few);
+    return one * (uint64_t)(1 + others) + cost.mla_bytes_per_token * (uint64_t)rows +
+           options->keep_bytes;
 }
 
 /* The trunk must leave this for experts: one token's choice of one layer. */

@@ -178,6 +178,36 @@ class Chat(Folder):
         print(f"40 turns, {total} tokens at the end; computed per turn: {new}")
 
 
+class Room(unittest.TestCase):
+    def test_slots_share_room(self):
+        """A context that fits once but not for every slot: short requests run together, those without
+        max_tokens, which may become that long, one after the other; nobody is stopped."""
+        whole = 60000 * 2 * (64 + 16) * 4  # nano: two MLA layers, rank and rope, float32
+        server = Server("--ram", "110M", "--cache-ram", "8M", "--context", "60000")
+        self.assertGreaterEqual(server.metric("trireme_state_room_bytes"), whole)
+        self.assertLess(server.metric("trireme_state_room_bytes"), 4 * whole)
+        want = server.chat("Hi")["choices"]
+        got, most = [], 0
+
+        def ask(**more):
+            got.append(server.post("/v1/chat/completions", dict(
+                {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}, **more)))
+        for more in ({"max_tokens": 40}, {}):
+            threads = [threading.Thread(target=ask, kwargs=more) for _ in range(4)]
+            for t in threads:
+                t.start()
+            while any(t.is_alive() for t in threads):
+                most = max(most, server.metric("trireme_state_room_used_bytes"))
+            for t in threads:
+                t.join()
+        self.assertEqual([g["choices"] for g in got[:4]], [want] * 4)
+        self.assertEqual(len(got), 8)
+        self.assertLessEqual(most, server.metric("trireme_state_room_bytes"))
+        self.assertGreaterEqual(most, whole)
+        self.assertEqual(server.metric("vllm:num_preemptions_total"), 0)
+        self.assertEqual(server.close(), 0)
+
+
 class Way(Folder):
     def complete(self, server, text, n, **more):
         return server.post("/v1/completions", dict({"prompt": text, "temperature": 0,
