@@ -435,12 +435,17 @@ static void priority_goes_first(void **state)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-static void new_folder(char *path)
+static void drop_folder(const char *path)
 {
     char command[128];
-    snprintf(path, 64, "/tmp/trireme-sched-%ld", (long)getpid());
     snprintf(command, sizeof command, "rm -rf %s", path);
     assert_int_equal(system(command), 0);
+}
+
+static void new_folder(char *path)
+{
+    snprintf(path, 64, "/tmp/trireme-sched-%ld", (long)getpid());
+    drop_folder(path);
 }
 
 static int64_t ask_all(struct rig *rig, struct ask *a, int64_t want)
@@ -496,7 +501,7 @@ static void the_next_process_finds_it(void **state)
         branch.salt = 9; /* another key's prompt, token for token */
         assert_int_equal(ask_all(&rig, &branch, 5), 0);
         rig_down(&rig);
-        assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+        drop_folder(folder);
     }
 }
 
@@ -526,7 +531,7 @@ static void a_damaged_file_is_a_miss(void **state)
     assert_int_equal(s.disk_damaged, 1);
     assert_int_equal(s.finished, 1);
     rig_down(&rig);
-    assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+    drop_folder(folder);
 }
 
 static void files_keep_their_size(void **state)
@@ -561,7 +566,7 @@ static void files_keep_their_size(void **state)
     struct ask gone = make_ask(65, 3, 2), there = make_ask(65, 4, 2);
     gone.tokens[gone.n++] = there.tokens[there.n++] = 0;
     rig_down(&rig);
-    assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+    drop_folder(folder);
 }
 
 /* No drive to write on: requests are served, the failures are counted. */
@@ -605,7 +610,7 @@ static void a_drive_that_stands(void **state)
         assert_int_equal(stats_of(&rig).disk_left_out, jobs - TRI_SCHED_MAX_WRITES);
         fake_drive_stands = false;
         rig_down(&rig);
-        assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+        drop_folder(folder);
     }
 }
 
@@ -689,7 +694,7 @@ static void who_ranks_first_gets_room(void **state)
         tri_job_release(a);
         tri_job_release(b);
         rig_down(&rig);
-        assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+        drop_folder(folder);
     }
 }
 
@@ -802,7 +807,7 @@ static void everything_at_once(void **state)
     assert_int_equal(s.running + s.waiting + (int64_t)s.failed, 0);
     assert_true(s.ram.bytes <= 9000 && s.disk.bytes <= 40000 && s.room_used_bytes <= 15000);
     rig_down(&rig);
-    assert_int_equal(system("rm -rf /tmp/trireme-sched-*"), 0);
+    drop_folder(folder);
 }
 
 int main(void)
