@@ -302,7 +302,7 @@ static enum tri_status check_outputs(struct request *r)
     }
     if (r->html && first)
         return tri_fail(&r->err, TRI_ARG, "--html is the plan as a page; %s has none", first);
-    if (r->json && (r->launch || r->guide || r->checklist || r->list))
+    if (r->json && (r->launch || r->guide || r->checklist || r->list || r->validate))
         return tri_fail(&r->err, TRI_ARG, "%s is text; the plan's --json holds the launch commands",
                         first);
     return TRI_OK;

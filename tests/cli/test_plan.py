@@ -514,6 +514,7 @@ class BadInput(unittest.TestCase):
         self.refused("one at a time", *k3, "--guide", "--launch")
         self.refused("--html", *k3, "--buy", "--html", "x.html")
         self.refused("is text", *k3, "--guide", "--json")
+        self.refused("is text", "--validate", "--json")
         for count in ("0x10", "1e3", "1.5", "+5", "1.5.5k", ".5k", "1,000"):
             self.refused("--input", *k3, "--input", count)
         for number in ("0x1", "inf", "nan", "1e99", "1 ", ""):
