@@ -36,10 +36,28 @@ static int64_t random_cols(struct random *r, enum tri_dtype dtype)
     return dtype == TRI_DT_MXFP4 ? (cols + 31) & ~(int64_t)31 : cols;
 }
 
+/* As many as any variant takes at once, now and then. */
+enum { MANY_TOKENS = 128 };
+
+/* One of the tokens, alone and in a part of the rows, has the same bits. */
+static bool same_alone(struct tri_matmul_args *a, tri_matmul_fn fn, int64_t row0, int64_t row1,
+                       struct random *r)
+{
+    float one[512] = { 0 };
+    int64_t t = random_in(r, 0, a->tokens - 1), first = random_in(r, row0, row1);
+    const float *many = a->y + t * a->y_stride;
+    a->x += t * a->x_stride;
+    a->y = one;
+    a->tokens = 1;
+    fn(a, first, row1);
+    return !memcmp(one + first, many + first, (size_t)(row1 - first) * sizeof *one);
+}
+
 static struct outcome run_matmul(const struct kernel_case *c, const struct tri_kernels *fast,
                                  struct random *r)
 {
     int64_t rows = random_in(r, 1, 50), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
+    tokens += random_bits(r) % 8 == 0 ? MANY_TOKENS : 0;
     int64_t row0 = random_in(r, 0, rows - 1), row1 = random_in(r, row0, rows);
     int64_t x_stride = cols + random_in(r, 0, 3), y_stride = rows + random_in(r, 0, 3);
     struct outcome out = { 0 };
@@ -53,13 +71,16 @@ static struct outcome run_matmul(const struct kernel_case *c, const struct tri_k
     snprintf(out.shape, sizeof out.shape, "[%lld..%lld of %lld][%lld], %lld tokens",
              (long long)row0, (long long)row1, (long long)rows, (long long)cols, (long long)tokens);
     tri_kernels_matmul(fast, c->dtype)(&a, row0, row1);
+    bool same = same_alone(&a, tri_kernels_matmul(fast, c->dtype), row0, row1, r);
     a.y = want;
+    a.tokens = tokens;
+    a.x = x;
     tri_kernels_matmul(tri_kernels_ref(), c->dtype)(&a, row0, row1);
     double *size = product_sizes(&m.w, x, x_stride, tokens);
     for (int64_t t = 0; t < tokens; t++)
         outcome_add(&out, got + t * y_stride, want + t * y_stride, size + t * rows, 0, rows);
     free(size);
-    bool whole = array_free(&ax);
+    bool whole = array_free(&ax) && same;
     whole = array_free(&ag) && whole;
     whole = array_free(&aw) && whole;
     if (!matrix_free(&m) || !whole)
