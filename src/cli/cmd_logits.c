@@ -252,8 +252,9 @@ static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
     struct tri_model *model = w->opened.model;
     const struct tri_spec *spec = tri_model_spec(model);
     int64_t chunk = tri_model_chunk_tokens(model);
-    struct tri_taps taps = { a->residual ? keep_residual : NULL, a->routes ? keep_routes : NULL,
-                             w };
+    struct tri_taps taps = { .residual = a->residual ? keep_residual : NULL,
+                             .routes = a->routes ? keep_routes : NULL,
+                             .arg = w };
     for (int64_t pos = 0; pos < w->ids.n; pos += chunk) {
         int64_t n = w->ids.n - pos < chunk ? w->ids.n - pos : chunk;
         struct tri_run run = { w->state, w->ids.id + pos, n, 0, w->logits };

@@ -176,7 +176,15 @@ static enum tri_status run_steps(struct making *m, struct tri_talk *t, double be
             r->finish = "interrupted";
             break;
         }
-        st = tri_engine_step(t->engine, &events, &n, err);
+        struct tri_error failure = { 0 };
+        st = tri_engine_step(t->engine, &events, &n, &failure);
+        if (st == TRI_CANCELLED) {
+            st = TRI_OK;
+            r->finish = "interrupted";
+            break;
+        }
+        if (st != TRI_OK && err && err->status == TRI_OK)
+            *err = failure;
         if (st != TRI_OK || n == 0) {
             r->finish = "error";
             break;

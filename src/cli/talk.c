@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "cli/model_path.h"
+#include "cli/terminal.h"
 
 /* Ids that may end an answer: the end of a message, and [EOS], which counts as a deviation. */
 static void find_stop_ids(struct tri_talk *t)
@@ -59,8 +60,7 @@ static enum tri_status open_tokenizer(struct tri_talk *t, const char *folder, st
 }
 
 static enum tri_status open_model(struct tri_talk *t, const struct tri_model_flags *flags,
-                                  const char *folder, int64_t context_tokens,
-                                  struct tri_error *err)
+                                  const char *folder, int64_t context_tokens, struct tri_error *err)
 {
     struct tri_model_flags resolved = *flags;
     resolved.model = folder;
@@ -88,6 +88,32 @@ static enum tri_status open_trace(struct tri_talk *t, const char *path, struct t
     return st ? st : tri_routes_trace(&t->routes, path, err);
 }
 
+static void on_routes(void *arg, int64_t layer, const int32_t *experts, const float *weights,
+                      int64_t n_rows, int64_t topk)
+{
+    struct tri_talk *t = arg;
+    tri_routes_tap(&t->routes, layer, experts, weights, n_rows, topk);
+}
+
+/* A step of a streamed model can take minutes: Ctrl-C is heard after every layer, and a person who
+ * watches sees how far it is. */
+static int on_layer(void *arg, int64_t layer, int64_t layers)
+{
+    struct tri_talk *t = arg;
+    double now = tri_now_s();
+    if (layer == 0)
+        t->layer_began_s = now;
+    if (layer + 1 == layers && t->layer_drawn_s > 0) {
+        fputs("\r\033[K", stderr);
+        t->layer_drawn_s = 0;
+    } else if (now - t->layer_began_s > 2 && now - t->layer_drawn_s > 0.5 &&
+               tri_is_terminal(stderr)) {
+        fprintf(stderr, "\r\033[Klayer %lld of %lld", (long long)layer + 1, (long long)layers);
+        t->layer_drawn_s = now;
+    }
+    return tri_interrupted();
+}
+
 static enum tri_status open_engine(struct tri_talk *t, struct tri_error *err)
 {
     int32_t specials[8];
@@ -95,10 +121,10 @@ static enum tri_status open_engine(struct tri_talk *t, struct tri_error *err)
                                     .plain_ids = tri_tokenizer_ranks(t->tok),
                                     .specials = specials };
     o.n_specials = find_specials(t, specials);
-    if (t->routes.file) {
-        t->taps = (struct tri_taps){ .routes = tri_routes_tap, .arg = &t->routes };
-        o.taps = &t->taps;
-    }
+    t->taps = (struct tri_taps){ .routes = t->routes.file ? on_routes : NULL,
+                                 .layer = on_layer,
+                                 .arg = t };
+    o.taps = &t->taps;
     return tri_engine_open(&t->engine, t->opened.model, &o, t->opened.budget, err);
 }
 

@@ -23,6 +23,8 @@ struct tri_talk {
     struct tri_routes routes; /* with a trace file only */
     struct tri_taps taps;
     struct tri_profile profile; /* of every step */
+    double layer_drawn_s;       /* when the line of a long step was drawn; 0: none is there */
+    double layer_began_s;
 };
 
 /*

@@ -177,6 +177,9 @@ struct tri_taps {
     void (*residual)(void *arg, int64_t layer, const float *rows, int64_t n_rows, int64_t hidden);
     void (*routes)(void *arg, int64_t layer, const int32_t *experts, const float *weights,
                    int64_t n_rows, int64_t topk);
+    /* After each layer; non-zero stops the step with TRI_CANCELLED: a chunk of a streamed model can
+     * take minutes. */
+    int (*layer)(void *arg, int64_t layer, int64_t layers);
     void *arg;
 };
 

@@ -267,8 +267,11 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
         return st;
     tri__time(model, TRI_TIME_EMBED);
     st = embed(&s, err);
-    for (int64_t l = 0; l < model->spec.layers && !st; l++)
+    for (int64_t l = 0; l < model->spec.layers && !st; l++) {
         st = run_layer(&s, l, &banked, err);
+        if (!st && taps && taps->layer && taps->layer(taps->arg, l, model->spec.layers))
+            st = tri_fail(err, TRI_CANCELLED, "stopped after layer %lld", (long long)l);
+    }
     if (!st)
         st = head(&s, banked, err);
     tri__time_end(model);
