@@ -10,12 +10,15 @@
 #include "topo/topo_priv.h"
 
 /*
- * hwloc can ask CUDA, OpenCL, an X server and their like about GPUs. They start drivers, take
- * seconds and leak; what they know comes from sysfs and from the vendors' own tools.
+ * hwloc can ask CUDA, OpenCL, an X server and their like about GPUs, and libpciaccess about
+ * devices. They start drivers, take seconds or leak; what they know comes from sysfs (which hwloc
+ * then reads for the PCI tree too) and from the vendors' own tools.
  */
 static void leave_vendors_out(hwloc_topology_t t)
 {
-    static const char *const names[] = { "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero" };
+    static const char *const names[] = {
+        "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero", "pci"
+    };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
 }
