@@ -406,6 +406,9 @@ enum tri_status tri_doctor_judge(struct tri_doctor *d, struct tri_error *err)
                                   : "nothing in the input was recognised");
     if (d->findings_lost)
         tri__doctor_cut(d, "%zu findings did not fit", d->findings_lost);
+    for (size_t i = 0; i < d->findings; i++)
+        if (d->finding[i].severity >= TRI_SEVERITY_WARN)
+            tri__doctor_cost_words(&d->finding[i]);
     sort_findings(d);
     return TRI_OK;
 }

@@ -87,6 +87,56 @@ void tri__doctor_cost(struct tri_doctor *d, struct tri_finding *f, double have_g
         add_price(d, f);
 }
 
+/* Where no rate tells the cost, words do: what is lost while the fault lasts. */
+void tri__doctor_cost_words(struct tri_finding *f)
+{
+    static const struct {
+        const char *rule, *text;
+    } words[] = {
+        { "p2p_denied", "every byte between GPUs is copied twice through host memory" },
+        { "p2p_latency", "each small all-reduce of decode waits that long, twice a layer" },
+        { "p2p_partial", "groups over the refused pairs are staged in host memory" },
+        { "busbw_wrong", "wrong sums: every token after them is wrong" },
+        { "iommu", "peer copies are translated or lost: slower than through the host, or a hang" },
+        { "gpu_xid", "the job on that GPU, until it is reset" },
+        { "gpu_driver", "every GPU it concerns, until it is mended" },
+        { "gpu_fabric", "all NVLink traffic of that GPU: groups with it fall to PCIe or fail" },
+        { "gpu_slow", "clocks, and with them prompt speed, on every rank that waits for it" },
+        { "gpu_remap", "the job whose data lies in the failed rows" },
+        { "engine_allreduce", "some 20 us more for each all-reduce: two a layer, every token" },
+        { "engine_kv", "requests that wait or are computed again" },
+        { "engine_memory", "the start itself" },
+        { "engine_load", "minutes at every start and restart" },
+        { "engine_scaling", "the further cards: they would serve more as replicas" },
+        { "expert_skew", "ranks with fewer chosen experts wait for the busiest" },
+        { "host_shm", "the start, or a crash when buffers outgrow it" },
+        { "host_memlock", "RDMA and io_uring: slower paths are taken, or the start fails" },
+        { "host_numa_balancing", "stalls of milliseconds while pages move" },
+        { "host_numa_memory", "up to half the memory bandwidth of the threads there" },
+        { "host_swap", "each page that is missed costs a drive's latency" },
+        { "host_overcommit", "the process that the kernel picks" },
+        { "host_cgroup", "what lies above the limit" },
+        { "host_governor", "clock: memory-bound decode loses little, prompts much" },
+        { "host_steal", "the share of time that is stolen" },
+        { "host_hugepages", "the memory that lies idle" },
+        { "nic_port", "that rail: traffic of its GPUs takes the others" },
+        { "nic_idle_hca", "the adapter's rate: sockets reach a tenth of it" },
+        { "nic_shared", "GPUs that share an adapter get its half between nodes" },
+        { "nccl_env", "the paths that it switches off" },
+        { "nccl_warning", "the transfer that it names" },
+        { "nvlink_errors", "retries now, a link later" },
+        { "nvlink_missing", "NVLink for those GPUs: groups with them fall to PCIe" },
+        { "pcie_speed", "half the rate of host copies for each generation" },
+        { "pcie_host", "half the rate of host copies for each generation" },
+        { "pcie_replays", "retries now, a narrower or lost link later" },
+        { "pcie_errors", "retries now, a narrower or lost link later" },
+        { "contradiction", "the certainty of what is said about them" },
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && !f->cost.text[0]; i++)
+        if (!strcmp(f->rule, words[i].rule))
+            snprintf(f->cost.text, sizeof f->cost.text, "%s", words[i].text);
+}
+
 /*
  * Bytes of Kimi K3 (spec.md): 1,560,860,324,864 in all, of which routed experts in MXFP4 are 92
  * layers x 896 experts x 3 x 3584 x 3072 weights x 17/32 byte. A token reads 16 experts a layer and

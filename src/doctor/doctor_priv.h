@@ -253,6 +253,8 @@ void tri__doctor_cost_of(struct tri_doctor *d, const char *device, size_t gpus);
 /* The cost of reaching `have` where `should` was possible; see cost.c. */
 void tri__doctor_cost(struct tri_doctor *d, struct tri_finding *f, double have_gbs,
                       double should_gbs);
+/* The same in words, for a finding to which no rates apply. */
+void tri__doctor_cost_words(struct tri_finding *f);
 void tri__doctor_cite(struct tri_doctor *d, struct tri_finding *f, struct tri__spot spot);
 void tri__doctor_cite_fact(struct tri_doctor *d, struct tri_finding *f, const struct tri_machine *m,
                            struct tri_source source);

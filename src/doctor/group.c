@@ -171,6 +171,35 @@ static void add(struct tri_doctor *d, size_t machine, struct search *s)
     explain(g, m, whole);
 }
 
+/* Whoever takes GPUs by number, as launchers do, gets pairs (0,1)(2,3)...: are those the near ones?
+ */
+static void judge_order(struct tri_doctor *d, const struct search *s, const struct tri_grouping *g)
+{
+    const struct tri_machine *m = s->m;
+    double naive = 1e9;
+    size_t worst = 0, used = 0;
+    char list[160] = "";
+    for (size_t a = 0; a + 1 < m->gpus; a += 2)
+        if (s->value[a][a + 1] < naive) {
+            naive = s->value[a][a + 1];
+            worst = a;
+        }
+    if (g->k != 2 || m->gpus < 4 || naive <= 0 || naive > g->worst_gbs * 0.8)
+        return;
+    for (size_t at = 0; at + 1 < g->groups * 2 && used + 12 < sizeof list; at += 2)
+        used += (size_t)snprintf(list + used, sizeof list - used, "(%u,%u)", g->member[at],
+                                 g->member[at + 1]);
+    struct tri_finding *f = tri__doctor_find(
+        d, "gpu_order", TRI_SEVERITY_INFO,
+        "GPU numbers do not follow the wiring: (%zu,%zu) are far apart, near are %s", worst,
+        worst + 1, list);
+    tri__doctor_cite_fact(d, f, m, tri_machine_pair(m, worst, worst + 1)->source);
+    tri__doctor_cite_fact(d, f, m, m->gpu[worst].source);
+    tri__doctor_cost_of(d, m->gpu[0].name, 2);
+    tri__doctor_cost(d, f, naive, g->worst_gbs);
+    tri__doctor_cure(f, "export %s   # the first pair", g->env);
+}
+
 /* Groups need paths that some reading named (or the PCI tree proved) for most pairs. */
 void tri__doctor_group(struct tri_doctor *d, size_t machine)
 {
@@ -197,6 +226,8 @@ void tri__doctor_group(struct tri_doctor *d, size_t machine)
         else
             grow(s);
         add(d, machine, s);
+        if (k == 2 && d->groupings)
+            judge_order(d, s, &d->grouping[d->groupings - 1]);
     }
     tri_free(s);
 }

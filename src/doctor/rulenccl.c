@@ -85,6 +85,11 @@ static bool has_rdma(const struct tri_doctor *d, char name[32])
                 return true;
             }
         }
+    for (size_t i = 0; i < d->ports; i++)
+        if (d->port[i].active == 1) {
+            memcpy(name, d->port[i].name, 32);
+            return true;
+        }
     return false;
 }
 
