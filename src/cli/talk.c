@@ -111,7 +111,8 @@ static int on_layer(void *arg, int64_t layer, int64_t layers)
         fprintf(stderr, "\r\033[Klayer %lld of %lld", (long long)layer + 1, (long long)layers);
         t->layer_drawn_s = now;
     }
-    return tri_interrupted();
+    /* A short step ends by itself, and its state is kept; stopping one loses that. */
+    return tri_interrupted() && now - t->layer_began_s > 1;
 }
 
 static enum tri_status open_engine(struct tri_talk *t, struct tri_error *err)
