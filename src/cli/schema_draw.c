@@ -63,9 +63,12 @@ static int32_t pick_byte(const uint64_t *mask, const int32_t bytes[256], uint64_
 static int32_t pick_closing(const struct tri_schema_draw *how, const uint64_t *mask,
                             const int32_t bytes[256])
 {
-    for (int32_t id = tri_tokenizer_ranks(how->tok); id < tri_tokenizer_tokens(how->tok); id++)
-        if (is_allowed(mask, id))
+    static const char *const markers[] = { "<|end_of_msg|>", "<|close|>", "<|sep|>" };
+    for (int i = 0; i < 3; i++) {
+        int32_t id = tri_token_named(how->tok, markers[i]);
+        if (id >= 0 && is_allowed(mask, id))
             return id;
+    }
     for (const char *c = "\"}]"; *c; c++)
         if (is_allowed(mask, bytes[(unsigned char)*c]))
             return bytes[(unsigned char)*c];
@@ -77,7 +80,7 @@ static int32_t choose(const struct tri_schema_draw *how, const uint64_t *mask, s
 {
     uint64_t n = next_random(state) >> 11, kind = next_random(state) >> 40;
     int32_t id = -1;
-    if (late || kind % 8 == 0)
+    if (late ? kind % 4 : kind % 8 == 0)
         id = pick_closing(how, mask, bytes);
     if (id < 0 && (late || kind % 8 < 4))
         id = pick_byte(mask, bytes, n);
@@ -104,7 +107,7 @@ enum tri_status tri_schema_draw(const struct tri_schema_draw *how, struct tri_id
                           (long long)n, (int)id);
         else if (tri_ids_add(ids, id))
             st = tri_fail(err, TRI_NOMEM, "no memory");
-        else if (n > how->max_tokens * 100 + 100000)
+        else if (n > how->max_tokens + 20000)
             st = tri_fail(err, TRI_LIMIT, "a reply that does not end");
     }
     tri_matcher_close(m);

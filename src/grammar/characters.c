@@ -127,6 +127,23 @@ static size_t write_special(char out[8], uint32_t c, enum tri__coding coding)
     return (size_t)snprintf(out, 8, "\\u%04x", c);
 }
 
+static bool covers(const struct tri__span *spans, size_t n, uint32_t lo, uint32_t hi)
+{
+    for (size_t i = 0; i < n; i++)
+        if (spans[i].lo <= lo && spans[i].hi >= hi)
+            return true;
+    return false;
+}
+
+/* For tri__node.free: 1 + the class of tokens whose every character is among the spans. */
+static uint8_t free_class(const struct tri__span *spans, size_t n, enum tri__coding coding)
+{
+    if (coding == TRI__RAW_TEXT && covers(spans, n, 0, 0x10ffff))
+        return 1 + TRI__RAW;
+    bool plain = covers(spans, n, 0x20, 0x2027) && covers(spans, n, 0x202a, 0x10ffff);
+    return plain ? 1 + TRI__PLAIN : 0;
+}
+
 uint32_t tri__put_character(struct tri__build *b, const struct tri__span *spans, size_t n,
                             enum tri__coding coding, uint32_t next)
 {
@@ -136,7 +153,7 @@ uint32_t tri__put_character(struct tri__build *b, const struct tri__span *spans,
     c.range = tri_malloc(MAX_RANGES * sizeof *c.range);
     if (!c.range)
         return tri__build_fail(b, TRI_NOMEM, "no memory for a grammar");
-    uint32_t escapes = TRI__NOWHERE, first_free = coding == TRI__RAW_TEXT ? 0 : 0x20;
+    uint32_t escapes = TRI__NOWHERE;
     for (size_t i = 0; i < n; i++) {
         uint32_t lo = spans[i].lo, hi = spans[i].hi;
         for (uint32_t at = lo; at <= hi && at < 0x80; at++) {
@@ -155,9 +172,8 @@ uint32_t tri__put_character(struct tri__build *b, const struct tri__span *spans,
     char escape = coding == TRI__ATTRIBUTE ? '&' : '\\';
     add_range(&c, (uint8_t)escape, (uint8_t)escape, escapes);
     uint32_t start = tri__put_set(b, c.range, c.n);
-    bool all = n > 0 && spans[0].lo <= first_free && spans[0].hi == 0x10ffff;
-    if (start != TRI__NOWHERE && all && coding != TRI__ATTRIBUTE)
-        b->net->node[start].free = coding == TRI__RAW_TEXT ? 1 + TRI__RAW : 1 + TRI__PLAIN;
+    if (start != TRI__NOWHERE && coding != TRI__ATTRIBUTE)
+        b->net->node[start].free = free_class(spans, n, coding);
     tri_free(c.range);
     return start;
 }
@@ -226,7 +242,10 @@ uint32_t tri__put_any_character(struct tri__build *b, enum tri__coding coding, u
 uint32_t tri__put_any_string(struct tri__build *b, enum tri__coding coding, uint32_t min,
                              uint32_t max, uint32_t next)
 {
-    return tri__put_loop(b, tri__put_any_character(b, coding, b->end), min, max, next);
+    uint32_t one = tri__put_any_character(b, coding, b->end);
+    if (one != TRI__NOWHERE)
+        b->net->node[one].then_ends = true; /* a quote or a marker, in every caller */
+    return tri__put_loop(b, one, min, max, next);
 }
 
 void tri__write_coded(struct tri_buf *out, const char *text, size_t n, enum tri__coding coding)

@@ -11,7 +11,8 @@
 
 /*
  * Tokens in three classes by what their bytes may stand in without a look at them one by one:
- * inside any JSON string, inside any raw text, or neither (a piece of a character).
+ * inside any JSON string and what a pattern's `.` matches; inside any raw text; or neither (a piece
+ * of a character).
  */
 enum tri__class { TRI__PLAIN, TRI__RAW, TRI__PIECES, TRI__CLASSES };
 
@@ -58,7 +59,8 @@ enum tri__op {
 
 struct tri__node {
     uint8_t op;
-    uint8_t free; /* SET: 0, or 1 + a class whose every token passes by repeating this node */
+    uint8_t free;   /* SET: 0, or 1 + a class whose every token passes by repeating this node */
+    bool then_ends; /* and what follows the repeat takes no token of that class */
     uint16_t n;
     uint32_t a, b;
 };
@@ -75,7 +77,7 @@ struct tri__loop {
 
 /*
  * Each of `way` (bodies to their END) at most once, those in `must` for certain, in any order, then
- * `next`. `extra`, if any, as often as one likes.
+ * `next`. Once those in `must` were there, `extra`, if any, as often as one likes.
  */
 struct tri__pick {
     uint32_t first, n, next, extra; /* ways: pick_ways[first...] */
@@ -88,7 +90,8 @@ struct tri__net {
     struct tri__loop *loop;
     struct tri__pick *pick;
     uint32_t *way;
-    uint16_t *need; /* [n_nodes]: the fewest frames more that an end takes from here */
+    uint16_t *need;  /* [n_nodes]: the fewest frames more that an end takes from here */
+    uint16_t *least; /* [n_nodes]: at least so many bytes to it; a marker counts as many */
     uint32_t n_nodes, n_ranges, n_loops, n_picks, n_ways;
     uint32_t cap_nodes, cap_ranges, cap_loops, cap_picks, cap_ways;
     uint32_t start;
@@ -149,7 +152,7 @@ uint32_t tri__put_pick(struct tri__build *b, const struct tri__pick *pick, const
 /* A start that is known before what it leads to; filled by tri__fill_hole. */
 uint32_t tri__put_hole(struct tri__build *b);
 void tri__fill_hole(struct tri__build *b, uint32_t hole, uint32_t start);
-/* Fills net->need; TRI_UNSUPPORTED when no end can be reached from the start. */
+/* outlook.c: fills net->need and least; TRI_UNSUPPORTED when no end can be reached. */
 enum tri_status tri__net_finish(struct tri__build *b);
 
 /* ---- characters: characters.c ---- */

@@ -212,7 +212,10 @@ static void fill_class(struct tri__masks *m, const struct tri_grammar_vocab *v, 
     for (uint32_t i = 0; i < s.n && class != TRI__PIECES; i++) {
         uint32_t more = free_characters(m, m->way[s.first + i], class);
         chars = more > chars ? more : chars;
-        others |= more == 0 && takes_otherwise(m->pool.net, m->way[s.first + i], class);
+        if (more == 0)
+            others |= takes_otherwise(m->pool.net, m->way[s.first + i], class);
+        else if (!m->pool.net->node[m->way[s.first + i].node].then_ends)
+            others = true;
     }
     if (chars)
         grant(v, class, chars, mask);
@@ -243,13 +246,17 @@ static void fill(struct tri__masks *m, const struct tri_grammar_vocab *v, uint32
 
 /* The frame in the cache's pool, counts cut to what a token can tell apart. */
 static uint32_t bring_frame(struct tri__masks *m, const struct tri__pool *from, uint32_t frame,
-                            uint32_t most)
+                            uint32_t longest)
 {
     if (frame == 0)
         return 0;
     struct tri__frame f = from->frame[frame];
-    f.below = bring_frame(m, from, f.below, most);
-    if ((f.node & TRI__AGAIN) && m->pool.net->node[f.node & ~TRI__AGAIN].op == TRI__OP_LOOP) {
+    f.below = bring_frame(m, from, f.below, longest);
+    const struct tri__node *node = &m->pool.net->node[f.node & ~TRI__AGAIN];
+    if ((f.node & TRI__AGAIN) && node->op == TRI__OP_LOOP) {
+        /* A token ends what runs now, passes so many whole turns, and begins another. */
+        uint16_t turn = m->pool.net->least[m->pool.net->loop[node->a].body];
+        uint32_t most = longest / (turn ? turn : 1u) + 2;
         f.x = f.x < most ? f.x : most;
         f.y = f.y == TRI__MANY || f.y < most ? f.y : most;
     }
@@ -309,8 +316,7 @@ enum tri_status tri__masks_get(struct tri_grammar *g, const struct tri__pool *po
     m->scratch.end = set->end;
     for (uint32_t i = 0; i < set->n; i++) {
         m->scratch.way[i].node = set->way[i].node;
-        m->scratch.way[i].frame =
-            bring_frame(m, pool, set->way[i].frame, g->vocab->longest_bytes + 1);
+        m->scratch.way[i].frame = bring_frame(m, pool, set->way[i].frame, g->vocab->longest_bytes);
     }
     const uint64_t *mask = find_mask(g, err);
     if (mask)

@@ -1,8 +1,7 @@
 /*
  * The network that a grammar is: built from its end to its start, each part knowing what follows
  * it. Dead parts (an empty enum, a required property that is false) collapse to node 0 as they are
- * made. At the end every node learns how many frames its shortest way out takes, so that matching
- * never enters what it could not leave.
+ * made.
  */
 #include "grammar/grammar_priv.h"
 
@@ -10,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
-
-enum { DEAD = UINT16_MAX };
 
 void tri__net_fini(struct tri__net *net)
 {
@@ -21,6 +18,7 @@ void tri__net_fini(struct tri__net *net)
     tri_free(net->pick);
     tri_free(net->way);
     tri_free(net->need);
+    tri_free(net->least);
     *net = (struct tri__net){ 0 };
 }
 
@@ -198,94 +196,4 @@ void tri__fill_hole(struct tri__build *b, uint32_t hole, uint32_t start)
 {
     if (!b->failed)
         b->net->node[hole].a = b->net->node[hole].b = start;
-}
-
-/* ---- what it takes to get out ---- */
-
-static uint16_t more(uint16_t a, uint16_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint16_t less(uint16_t a, uint16_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint16_t one_frame(uint16_t need)
-{
-    return need >= TRI_GRAMMAR_MAX_DEPTH ? DEAD : (uint16_t)(need + 1);
-}
-
-static uint16_t need_of_pick(const struct tri__net *net, const struct tri__pick *p)
-{
-    uint16_t need = net->need[p->next];
-    for (uint32_t i = 0; i < p->n; i++)
-        if (p->must >> i & 1)
-            need = more(need, one_frame(net->need[net->way[p->first + i]]));
-    return need;
-}
-
-static uint16_t need_of_set(const struct tri__net *net, const struct tri__node *node)
-{
-    uint16_t need = DEAD;
-    for (uint32_t r = 0; r < node->n; r++)
-        need = less(need, net->need[net->range[node->a + r].next]);
-    return need;
-}
-
-static uint16_t need_of(const struct tri__net *net, uint32_t i)
-{
-    const struct tri__node *node = &net->node[i];
-    switch ((enum tri__op)node->op) {
-    case TRI__OP_SET:
-        return need_of_set(net, node);
-    case TRI__OP_MARKER:
-        return net->need[node->b];
-    case TRI__OP_FORK:
-        return less(net->need[node->a], net->need[node->b]);
-    case TRI__OP_CALL:
-        return more(one_frame(net->need[node->a]), net->need[node->b]);
-    case TRI__OP_LOOP: {
-        const struct tri__loop *l = &net->loop[node->a];
-        uint16_t out = net->need[l->next];
-        return l->min ? more(out, one_frame(net->need[l->body])) : out;
-    }
-    case TRI__OP_PICK:
-        return need_of_pick(net, &net->pick[node->a]);
-    case TRI__OP_TEXT:
-        return net->need[node->a];
-    case TRI__OP_END:
-        return 0;
-    case TRI__OP_FAIL:
-        break;
-    }
-    return DEAD;
-}
-
-enum tri_status tri__net_finish(struct tri__build *b)
-{
-    struct tri__net *net = b->net;
-    if (!b->failed) {
-        net->need = tri_malloc(net->n_nodes * sizeof *net->need);
-        if (!net->need)
-            tri__build_fail(b, TRI_NOMEM, "no memory for a grammar");
-    }
-    if (b->failed)
-        return b->failed;
-    memset(net->need, 0xff, net->n_nodes * sizeof *net->need);
-    /* Parts mostly follow what they lead to, so going up settles nearly all in one pass. */
-    for (bool again = true; again && tri__build_work(b, net->n_nodes);) {
-        again = false;
-        for (uint32_t i = 0; i < net->n_nodes; i++) {
-            uint16_t need = need_of(net, i);
-            again |= need < net->need[i];
-            net->need[i] = less(need, net->need[i]);
-        }
-    }
-    if (!b->failed && net->need[net->start] == DEAD)
-        tri__build_fail(b, TRI_UNSUPPORTED,
-                        "%s: no value can satisfy this schema (or only one nested deeper than %d)",
-                        b->root_name, TRI_GRAMMAR_MAX_DEPTH);
-    return b->failed;
 }

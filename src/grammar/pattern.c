@@ -1,7 +1,8 @@
 /*
  * Regular expressions: the regular part of ECMA 262's syntax (which JSON Schema names), without
  * lookaround, back-references and word borders. Read into a small tree, then put into the network
- * from behind. `.`, \s and \S are as in ECMA 262; \d and \w are ASCII.
+ * from behind. `.`, \D and \W are as
+ * in ECMA 262; \d and \w are ASCII; \s and \S hold in ECMA 262 and in Python.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -150,8 +151,11 @@ static void settle(struct reader *r, uint32_t first, bool negated)
         add_span(r, from, 0x10ffff);
 }
 
-/* \d \w \s and their opposites; false: another letter. */
-static bool add_named(struct reader *r, char name)
+/*
+ * \d \w \s and their opposites; false: another letter. What counts as a space differs between
+ * ECMA 262 and others (Python's re): `wide` adds what either takes for one, for opposites.
+ */
+static bool add_named(struct reader *r, char name, bool wide)
 {
     static const struct tri__span digit[] = { { '0', '9' } },
                                   word[] = { { '0', '9' },
@@ -162,19 +166,21 @@ static bool add_named(struct reader *r, char name)
                                               { 0xa0, 0xa0 },     { 0x1680, 0x1680 },
                                               { 0x2000, 0x200a }, { 0x2028, 0x2029 },
                                               { 0x202f, 0x202f }, { 0x205f, 0x205f },
-                                              { 0x3000, 0x3000 }, { 0xfeff, 0xfeff } };
+                                              { 0x3000, 0x3000 }, { 0x1c, 0x1f },
+                                              { 0x85, 0x85 },     { 0xfeff, 0xfeff } };
     static const struct {
         char name;
         const struct tri__span *span;
-        size_t n;
-    } sets[] = { { 'd', digit, 1 }, { 'w', word, 4 }, { 's', space, 10 } };
+        size_t n, wide;
+    } sets[] = { { 'd', digit, 1, 1 }, { 'w', word, 4, 4 }, { 's', space, 9, 12 } };
     for (size_t i = 0; i < 3; i++) {
         if ((name | 32) != sets[i].name)
             continue;
         uint32_t first = r->n_spans;
-        for (size_t k = 0; k < sets[i].n; k++)
+        bool opposite = name != sets[i].name;
+        for (size_t k = 0; k < (wide != opposite ? sets[i].wide : sets[i].n); k++)
             add_span(r, sets[i].span[k].lo, sets[i].span[k].hi);
-        settle(r, first, name != sets[i].name);
+        settle(r, first, opposite);
         return true;
     }
     return false;
@@ -234,13 +240,13 @@ static bool next_is(struct reader *r, char c)
 }
 
 /* One end of a range inside [...]; *named: it was a whole class. */
-static uint32_t class_atom(struct reader *r, bool *named)
+static uint32_t class_atom(struct reader *r, bool negated, bool *named)
 {
     *named = false;
     if (!next_is(r, '\\'))
         return plain(r);
     r->at++;
-    if (r->at < r->n && add_named(r, r->text[r->at])) {
+    if (r->at < r->n && add_named(r, r->text[r->at], negated)) {
         r->at++;
         *named = true;
         return 0;
@@ -265,10 +271,10 @@ static uint32_t bracket(struct reader *r)
     bool negated = next_is(r, '^'), named = false, named_too = false;
     r->at += negated;
     while (!r->failed && r->at < r->n && r->text[r->at] != ']') {
-        uint32_t lo = class_atom(r, &named), hi = lo;
+        uint32_t lo = class_atom(r, negated, &named), hi = lo;
         if (next_is(r, '-') && r->at + 1 < r->n && r->text[r->at + 1] != ']') {
             r->at++;
-            hi = class_atom(r, &named_too);
+            hi = class_atom(r, negated, &named_too);
             if (named || named_too || hi < lo)
                 return bad(r, "a range of characters that is none");
         }
@@ -330,7 +336,7 @@ static uint32_t atom(struct reader *r)
         return bad(r, "nothing to repeat");
     case '\\':
         r->at++;
-        if (r->at < r->n && add_named(r, r->text[r->at])) {
+        if (r->at < r->n && add_named(r, r->text[r->at], false)) {
             r->at++;
             return class_part(r, first);
         }

@@ -32,7 +32,9 @@ static enum tri__class class_of(struct entry *e)
     e->chars = 0;
     for (size_t i = 0; i < e->bytes; i++) {
         unsigned char c = (unsigned char)e->text[i];
-        if (c < 0x20 || c == '"' || c == '\\')
+        bool line = c == 0xe2 && (unsigned char)e->text[i + 1] == 0x80 &&
+                    ((unsigned char)e->text[i + 2] | 1) == 0xa9; /* U+2028, U+2029 */
+        if (c < 0x20 || c == '"' || c == '\\' || line)
             class = TRI__RAW;
         e->chars += (c & 0xc0) != 0x80;
     }

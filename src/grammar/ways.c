@@ -169,10 +169,11 @@ static void choose(struct closing *c, uint32_t node, uint32_t below, uint64_t ta
     }
     frame.x = (uint32_t)taken;
     frame.y = (uint32_t)(taken >> 32);
+    if ((p->must & ~taken) != 0)
+        return;
     if (p->extra != TRI__NOWHERE)
         enter(c, p->extra, &frame);
-    if ((p->must & ~taken) == 0)
-        follow(c, p->next, below);
+    follow(c, p->next, below);
 }
 
 static void leave(struct closing *c, uint32_t frame)
