@@ -245,7 +245,7 @@ uint32_t tri__put_any_string(struct tri__build *b, enum tri__coding coding, uint
     uint32_t one = tri__put_any_character(b, coding, b->end);
     if (one != TRI__NOWHERE)
         b->net->node[one].then_ends = true; /* a quote or a marker, in every caller */
-    return tri__put_loop(b, one, min, max, next);
+    return tri__put_run(b, one, min, max, next);
 }
 
 void tri__write_coded(struct tri_buf *out, const char *text, size_t n, enum tri__coding coding)
@@ -373,7 +373,7 @@ uint32_t tri__put_other_than(struct tri__build *b, const char *const *names, siz
         list[i] = (struct tri__literal){ names[i], strlen(names[i]), 0 };
     qsort(list, n, sizeof *list, by_text);
     uint32_t body = tri__put_character(b, &all, 1, coding, b->end);
-    const struct others o = { b, coding, tri__put_loop(b, body, 0, TRI__MANY, next), next };
+    const struct others o = { b, coding, tri__put_run(b, body, 0, TRI__MANY, next), next };
     uint32_t start = other_tree(&o, list, n, 0);
     tri_free(list);
     return start;

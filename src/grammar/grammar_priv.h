@@ -59,7 +59,7 @@ enum tri__op {
 
 struct tri__node {
     uint8_t op;
-    uint8_t free;   /* SET: 0, or 1 + a class whose every token passes by repeating this node */
+    uint8_t free;   /* SET: 0, or 1 + a class whose every token passes a run of this node */
     bool then_ends; /* and what follows the repeat takes no token of that class */
     uint16_t n;
     uint32_t a, b;
@@ -70,9 +70,10 @@ struct tri__range {
     uint32_t next;
 };
 
-/* `body` (to its END) min to max times (MANY: no end), then `next`. */
+/* `body` (to its END) min to max times (MANY: no end), then `next`. run: of one character each. */
 struct tri__loop {
     uint32_t body, next, min, max;
+    bool run;
 };
 
 /*
@@ -147,6 +148,9 @@ uint32_t tri__put_fork(struct tri__build *b, uint32_t x, uint32_t y);
 uint32_t tri__put_call(struct tri__build *b, uint32_t rule, uint32_t next);
 uint32_t tri__put_loop(struct tri__build *b, uint32_t body, uint32_t min, uint32_t max,
                        uint32_t next);
+/* The same over a part that is one character. */
+uint32_t tri__put_run(struct tri__build *b, uint32_t one, uint32_t min, uint32_t max,
+                      uint32_t next);
 uint32_t tri__put_free(struct tri__build *b, uint32_t next); /* any bytes */
 uint32_t tri__put_pick(struct tri__build *b, const struct tri__pick *pick, const uint32_t *ways);
 /* A start that is known before what it leads to; filled by tri__fill_hole. */

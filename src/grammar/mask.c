@@ -170,7 +170,8 @@ static uint32_t free_characters(const struct tri__masks *m, struct tri__way way,
     if (net->node[way.node].free < 1 + class || !way.frame || !(f->node & TRI__AGAIN))
         return 0;
     const struct tri__node *again = &net->node[f->node & ~TRI__AGAIN];
-    if (again->op != TRI__OP_LOOP || net->loop[again->a].body != way.node)
+    if (again->op != TRI__OP_LOOP || !net->loop[again->a].run ||
+        net->loop[again->a].body != way.node)
         return 0;
     return f->y == TRI__MANY ? TRI__MANY : f->y + 1;
 }

@@ -156,8 +156,16 @@ uint32_t tri__put_loop(struct tri__build *b, uint32_t body, uint32_t min, uint32
         return next;
     if (!room(b, &net->loop, &net->cap_loops, net->n_loops, sizeof *net->loop))
         return TRI__NOWHERE;
-    net->loop[net->n_loops] = (struct tri__loop){ body, next, min, max };
+    net->loop[net->n_loops] = (struct tri__loop){ body, next, min, max, false };
     return put(b, &(struct tri__node){ .op = TRI__OP_LOOP, .a = net->n_loops++ });
+}
+
+uint32_t tri__put_run(struct tri__build *b, uint32_t one, uint32_t min, uint32_t max, uint32_t next)
+{
+    uint32_t start = tri__put_loop(b, one, min, max, next);
+    if (start != TRI__NOWHERE && b->net->node[start].op == TRI__OP_LOOP && start != next)
+        b->net->loop[b->net->node[start].a].run = true;
+    return start;
 }
 
 uint32_t tri__put_free(struct tri__build *b, uint32_t next)

@@ -454,6 +454,8 @@ static uint32_t emit(struct reader *r, uint32_t x, enum tri__coding coding, uint
         if (p.max == 1)
             return p.min ? emit(r, p.a, coding, next)
                          : tri__put_fork(b, emit(r, p.a, coding, next), next);
+        if (r->part[p.a].kind == CLASS)
+            return tri__put_run(b, emit(r, p.a, coding, b->end), p.min, p.max, next);
         return tri__put_loop(b, emit(r, p.a, coding, b->end), p.min, p.max, next);
     }
     return next;

@@ -27,6 +27,8 @@ CASES = [
     ({"type": "string", "pattern": "b"}, ['"b"', '"abc"', '"\\"b"'], ['"a"', '""']),
     ({"type": "string", "pattern": "^[\"\\\\\\n]+$"}, ['"\\"\\\\\\n"'], ['"n"', '""']),
     ({"type": "string", "pattern": "^(ab){2}$|^c"}, ['"abab"', '"cx"'], ['"ab"', '"xc"', '"ababab"']),
+    # a repeat that begins with any character is no run of any characters
+    ({"type": "string", "pattern": "^(./{2}){2,}[^a-z\"]"}, ['"x//y//1"', '"x//y//z//1"'], ['"xyz"', '"x//"', '"x//yz//1"']),
     ({"type": "string", "format": "date"}, ['"2024-02-29"', '"2023-12-31"', '"2000-02-29"'],
      ['"2023-02-29"', '"1900-02-29"', '"2023-04-31"', '"2023-13-01"', '"23-01-01"']),
     ({"type": "string", "format": "time"}, ['"23:59:59Z"', '"00:00:00.5-11:30"'], ['"24:00:00Z"', '"00:00:00"']),
