@@ -81,6 +81,61 @@ class OpenAI(WithServer):
                                             max_output_tokens=300).output[-1]
         self.assertEqual((call.type, call.name), ("function_call", "get_weather"))
 
+    def test_json_schema(self):
+        person = {"type": "object", "additionalProperties": False, "required": ["name", "age"],
+                  "properties": {"name": {"type": "string", "maxLength": 20},
+                                 "age": {"type": "integer", "minimum": 0, "maximum": 120}}}
+        form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": person}}
+        for temperature in (0, 1.5):
+            got = self.client.chat.completions.create(model="nano", messages=ASK, max_tokens=600,
+                                                      response_format=form, temperature=temperature)
+            value = json.loads(got.choices[0].message.content)
+            self.assertEqual(list(value), ["name", "age"])
+            self.assertTrue(0 <= value["age"] <= 120 and len(value["name"]) <= 20)
+        got = self.client.chat.completions.create(model="nano", messages=ASK, max_tokens=600,
+                                                  response_format={"type": "json_object"}, temperature=0)
+        if got.choices[0].finish_reason == "stop":
+            self.assertIsInstance(json.loads(got.choices[0].message.content), dict)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            form["json_schema"]["schema"] = {"not": {}}
+            self.client.chat.completions.create(model="nano", messages=ASK, response_format=form)
+        self.assertEqual(caught.exception.param, "response_format.json_schema.schema")
+        got = self.client.responses.create(
+            model="nano", input="Hi", max_output_tokens=600, reasoning={"effort": "none"},
+            text={"format": {"type": "json_schema", "name": "person", "strict": True, "schema": person}})
+        self.assertEqual(list(json.loads(got.output_text)), ["name", "age"])
+
+    def test_parse_into_a_class(self):
+        import pydantic
+
+        class Step(pydantic.BaseModel):
+            what: str = pydantic.Field(max_length=20)
+            done: bool
+
+        class Plan(pydantic.BaseModel):
+            steps: list[Step] = pydantic.Field(min_length=1, max_length=3)
+            note: str | None = pydantic.Field(max_length=9)
+
+        got = self.client.chat.completions.parse(model="nano", messages=ASK, response_format=Plan, max_tokens=900,
+                                                 temperature=1.2, reasoning_effort="none")
+        self.assertIsInstance(got.choices[0].message.parsed, Plan)
+
+    def test_tool_choice(self):
+        other = {"type": "function", "function": {"name": "other", "strict": True, "parameters": {
+            "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+            "additionalProperties": False}}}
+        ask = dict(model="nano", messages=[{"role": "user", "content": "Tell me a story."}], tools=[TOOL, other],
+                   max_tokens=600, temperature=1.2)
+        got = self.client.chat.completions.create(tool_choice="required", **ask).choices[0]
+        self.assertTrue(got.message.tool_calls)
+        got = self.client.chat.completions.create(
+            tool_choice={"type": "function", "function": {"name": "other"}}, parallel_tool_calls=False, **ask)
+        call, = got.choices[0].message.tool_calls
+        self.assertEqual(call.function.name, "other")
+        self.assertIs(type(json.loads(call.function.arguments)["n"]), int)
+        got = self.client.chat.completions.create(tool_choice="none", **ask).choices[0]
+        self.assertFalse(got.message.tool_calls)
+
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.client.chat.completions.create(model="nano", messages=ASK, n=50)
@@ -289,6 +344,19 @@ class Anthropic(WithServer):
         self.assertRegex(caught.exception.request_id, "^req_")
         with self.assertRaises(anthropic.NotFoundError):
             self.client.post("/v1/nowhere", body={}, cast_to=object)
+
+
+class AnthropicForms(Anthropic):
+    def test_message_and_stream(self):
+        pass  # once is enough
+
+    def test_tools_and_thinking(self):
+        tool = {"name": "get_weather", "description": "Weather of a city", "input_schema": WEATHER}
+        for choice in ({"type": "any"}, {"type": "tool", "name": "get_weather"}):
+            got = self.client.messages.create(model="nano", max_tokens=400, messages=[{"role": "user", "content": "Hi"}],
+                                              tools=[tool], tool_choice={**choice, "disable_parallel_tool_use": True})
+            self.assertEqual(got.stop_reason, "tool_use")
+            self.assertIsInstance(got.content[-1].input["city"], str)
 
 
 if __name__ == "__main__":
