@@ -191,10 +191,14 @@ void tri__exchange_total(const struct tri__exchange *x, int64_t *completion, int
 /* The first choice tells: later ones may find what it has just computed. */
 int64_t tri__exchange_cached(const struct tri__exchange *x)
 {
-    struct tri_job_facts facts = { 0 };
-    if (x->n_choices && x->choice[0].job)
-        tri_job_facts(x->choice[0].job, &facts);
-    return facts.cached_tokens;
+    int64_t cached = 0;
+    for (int64_t i = 0; i < x->n_choices; i += x->p.n) { /* the first of each prompt */
+        struct tri_job_facts facts = { 0 };
+        if (x->choice[i].job)
+            tri_job_facts(x->choice[i].job, &facts);
+        cached += facts.cached_tokens;
+    }
+    return cached;
 }
 
 void tri__call_id(char out[40], const struct tri__choice *c, size_t call)
@@ -473,10 +477,26 @@ static bool open_choice(struct tri__exchange *x, struct tri__choice *c, struct t
     return tri_parser_open(&c->parser, x->api->options.tok, &o, err) == TRI_OK;
 }
 
+const int32_t *tri__exchange_prompt(const struct tri__exchange *x, size_t k, size_t *n_tokens)
+{
+    size_t from = k ? x->prompt_end[k - 1] : 0;
+    *n_tokens = (x->n_prompts ? x->prompt_end[k] : x->ids.count_tokens) - from;
+    return x->ids.data + from;
+}
+
+const int32_t *tri__choice_prompt(const struct tri__choice *c, size_t *n_tokens)
+{
+    return tri__exchange_prompt(c->x, (size_t)(c->index / c->x->p.n), n_tokens);
+}
+
 bool tri__exchange_has_room(const struct tri__exchange *x, struct tri__fault *fault)
 {
-    int64_t n = (int64_t)x->ids.count_tokens;
-    int64_t room = tri_sched_context_tokens(x->api->options.sched);
+    int64_t n = 0, room = tri_sched_context_tokens(x->api->options.sched);
+    for (size_t k = 0; k < (x->n_prompts ? x->n_prompts : 1); k++) {
+        size_t tokens = 0;
+        (void)tri__exchange_prompt(x, k, &tokens);
+        n = (int64_t)tokens > n ? (int64_t)tokens : n;
+    }
     if (n < room)
         return true; /* max_tokens beyond it is cut to what is left */
     tri__fault_is(fault, 400, "context_length_exceeded",
@@ -490,8 +510,10 @@ bool tri__exchange_has_room(const struct tri__exchange *x, struct tri__fault *fa
 
 static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_error *err)
 {
-    struct tri_job_request r = { .tokens = x->ids.data,
-                                 .n_tokens = (int64_t)x->ids.count_tokens,
+    size_t n_tokens = 0;
+    const int32_t *tokens = tri__choice_prompt(c, &n_tokens);
+    struct tri_job_request r = { .tokens = tokens,
+                                 .n_tokens = (int64_t)n_tokens,
                                  .priority = x->p.priority,
                                  .salt = x->p.salt,
                                  .profile = x->profile && c->index == 0,
@@ -506,7 +528,7 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                    .n_bias = x->p.n_bias,
                                    .logprobs = x->p.logprobs,
                                    .top_logprobs = x->p.top_logprobs };
-    r.how.sampling.seed += (uint64_t)c->index * 0x9e3779b97f4a7c15u;
+    r.how.sampling.seed += (uint64_t)(c->index % x->p.n) * 0x9e3779b97f4a7c15u;
     if (x->prompt && c->index == 0)
         tri__exchange_borders(x, &r);
     if (x->grammar) {
@@ -527,12 +549,13 @@ void tri__exchange_start(struct tri__exchange *x)
     struct tri__fault fault = { 0 };
     struct tri_error err = { 0 };
     bool ok = true;
+    int64_t choices = x->p.n * (int64_t)(x->n_prompts ? x->n_prompts : 1);
     x->prompt_tokens = (int64_t)x->ids.count_tokens;
     if (ok) {
-        x->choice = tri_calloc((size_t)x->p.n, sizeof *x->choice);
+        x->choice = tri_calloc((size_t)choices, sizeof *x->choice);
         ok = x->choice || tri__fault_is(&fault, 503, "no_memory", "no memory");
     }
-    for (int64_t i = 0; ok && i < x->p.n; i++) {
+    for (int64_t i = 0; ok && i < choices; i++) {
         struct tri__choice *c = &x->choice[i];
         x->n_choices = i + 1;
         c->index = i;

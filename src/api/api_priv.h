@@ -138,9 +138,11 @@ struct tri__exchange {
     json_t *body; /* without what the prompt was made of, once it is prepared */
     struct tri__params p;
     struct tri_prompt *prompt;
-    struct tri_ids ids;
-    struct tri_grammar *grammar; /* what was promised, or NULL */
-    struct tri_buf out;          /* what is being written */
+    struct tri_ids ids;                     /* of all prompts, one after the other */
+    size_t prompt_end[TRI_API_MAX_PROMPTS]; /* where each ends */
+    size_t n_prompts;                       /* 0: all of it is one */
+    struct tri_grammar *grammar;            /* what was promised, or NULL */
+    struct tri_buf out;                     /* what is being written */
     struct tri__choice *choice;
     int64_t n_choices, left; /* left: not done yet */
     char id[40];
@@ -161,6 +163,10 @@ void tri__exchange_free(struct tri__exchange *x);
 void tri__exchange_refuse(struct tri__exchange *x, const struct tri__fault *fault);
 /* A 400 if the prompt leaves no room in the context. */
 bool tri__exchange_has_room(const struct tri__exchange *x, struct tri__fault *fault);
+/* Prompt k of a request, or the only one. */
+const int32_t *tri__exchange_prompt(const struct tri__exchange *x, size_t k, size_t *n_tokens);
+/* The prompt that a choice goes on from: each has n choices in turn. */
+const int32_t *tri__choice_prompt(const struct tri__choice *c, size_t *n_tokens);
 /* Sends x->out and empties it. */
 void tri__exchange_flush(struct tri__exchange *x);
 void tri__exchange_tick(struct tri_api *api);
@@ -187,7 +193,7 @@ void tri__openai_error(struct tri__exchange *x, const struct tri__fault *fault);
 void tri__openai_keepalive(struct tri__exchange *x);
 /* `,"token_ids":[...]` of what was not told yet, if they were asked for. */
 void tri__openai_token_ids(struct tri_buf *out, struct tri__choice *c);
-void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__exchange *x);
+void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__choice *c);
 /* `,"timings":{...}` as llama.cpp writes them: several pages and test rigs read these. */
 void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c);
 

@@ -120,14 +120,17 @@ static void put_chunk(struct tri__choice *c, const char *text, size_t n, const c
     tri_buf_puts(&x->out, "}\n\n");
 }
 
-static void put_echo(struct tri_buf *out, const struct tri__exchange *x)
+static void put_echo(struct tri_buf *out, const struct tri__choice *c)
 {
+    const struct tri__exchange *x = c->x;
+    size_t n = 0;
+    const int32_t *ids = tri__choice_prompt(c, &n);
     struct tri_detok detok;
     struct tri_buf text;
     tri_buf_init(&text, TRI_TURN_MAX_BYTES);
     tri_detok_init(&detok, x->api->options.tok, false);
-    for (size_t i = 0; i < x->ids.count_tokens; i++)
-        if (tri_detok_push(&detok, x->ids.data[i], &text, NULL) != TRI_OK)
+    for (size_t i = 0; i < n; i++)
+        if (tri_detok_push(&detok, ids[i], &text, NULL) != TRI_OK)
             break;
     tri_detok_finish(&detok, &text);
     tri_buf_add(out, text.data ? text.data : "", text.len_bytes);
@@ -140,9 +143,11 @@ static void begin(struct tri__exchange *x)
     if (!x->p.echo)
         return;
     tri_buf_init(&text, TRI_TURN_MAX_BYTES);
-    put_echo(&text, x);
-    for (int64_t i = 0; i < x->n_choices; i++)
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        tri_buf_clear(&text);
+        put_echo(&text, &x->choice[i]);
         put_chunk(&x->choice[i], text.data ? text.data : "", text.len_bytes, NULL);
+    }
     tri_buf_fini(&text);
 }
 
@@ -184,14 +189,14 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         struct tri_buf text;
         tri_buf_init(&text, 2u * TRI_TURN_MAX_BYTES);
         if (x->p.echo)
-            put_echo(&text, x);
+            put_echo(&text, c);
         tri_buf_add(&text, c->content.data ? c->content.data : "", c->content.len_bytes);
         tri_buf_printf(out, "%s{\"index\":%lld,\"text\":", i ? "," : "", (long long)i);
         tri_json_quote(out, text.data, text.len_bytes);
         tri_buf_fini(&text);
         tri_buf_puts(out, ",\"logprobs\":");
         put_logprobs(out, c);
-        tri__openai_prompt_ids(out, x);
+        tri__openai_prompt_ids(out, c);
         put_end(out, c, c->finish);
     }
     tri_buf_puts(out, "],\"usage\":");
@@ -210,36 +215,53 @@ static const struct tri__format format = { .begin = begin,
                                            .keepalive = tri__openai_keepalive,
                                            .whole = whole };
 
-/* A text, or a list of ids; a list with one of these in it. */
+static bool add_ids(struct tri__exchange *x, const json_t *list, struct tri__fault *fault)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        size_t bytes = 0;
+        json_int_t v = json_integer_value(id);
+        if (!json_is_integer(id) || v < 0 || v > INT32_MAX ||
+            !tri_token_bytes(x->api->options.tok, (int32_t)v, &bytes))
+            return tri__fault_bad(fault, "prompt", "prompt[%zu] is no token id", i);
+        if (tri_ids_add(&x->ids, (int32_t)v) != TRI_OK)
+            return tri__fault_is(fault, 503, "no_memory", "no memory");
+    }
+    return true;
+}
+
+/* One prompt: a text, or a list of ids. */
+static bool add_prompt(struct tri__exchange *x, const json_t *prompt, struct tri__fault *fault)
+{
+    struct tri_error err = { 0 };
+    size_t had = x->ids.count_tokens;
+    if (json_is_string(prompt)) {
+        if (tri_encode(x->api->options.tok, json_string_value(prompt), json_string_length(prompt),
+                       TRI_PLAIN, &x->ids, &err) != TRI_OK)
+            return tri__fault_from(fault, &err);
+    } else if (!json_is_array(prompt)) {
+        return tri__fault_bad(fault, "prompt", "a prompt is a text or a list of ids");
+    } else if (!add_ids(x, prompt, fault)) {
+        return false;
+    }
+    if (x->ids.count_tokens == had)
+        return tri__fault_bad(fault, "prompt", "a prompt is empty");
+    x->prompt_end[x->n_prompts++] = x->ids.count_tokens;
+    return true;
+}
+
+/* A prompt, or a list of them. */
 static bool read_prompt(struct tri__exchange *x, const json_t *prompt, struct tri__fault *fault)
 {
-    const struct tri_tokenizer *tok = x->api->options.tok;
-    struct tri_error err = { 0 };
-    if (json_is_array(prompt) && json_array_size(prompt) == 1 &&
-        !json_is_integer(json_array_get(prompt, 0)))
-        prompt = json_array_get(prompt, 0);
-    if (json_is_string(prompt)) {
-        if (tri_encode(tok, json_string_value(prompt), json_string_length(prompt), TRI_PLAIN,
-                       &x->ids, &err) != TRI_OK)
-            return tri__fault_from(fault, &err);
-    } else if (json_is_array(prompt)) {
-        for (size_t i = 0; i < json_array_size(prompt); i++) {
-            const json_t *id = json_array_get(prompt, i);
-            size_t bytes = 0;
-            json_int_t v = json_integer_value(id);
-            if (!json_is_integer(id))
-                return tri__fault_bad(fault, "prompt",
-                                      "one prompt a request: a text or a list of "
-                                      "ids");
-            if (v < 0 || v > INT32_MAX || !tri_token_bytes(tok, (int32_t)v, &bytes))
-                return tri__fault_bad(fault, "prompt", "prompt[%zu] is no token id", i);
-            if (tri_ids_add(&x->ids, (int32_t)v) != TRI_OK)
-                return tri__fault_is(fault, 503, "no_memory", "no memory");
-        }
-    } else {
-        return tri__fault_bad(fault, "prompt", "prompt must be a text or a list of ids");
-    }
-    return x->ids.count_tokens > 0 || tri__fault_bad(fault, "prompt", "the prompt is empty");
+    size_t n = json_array_size(prompt);
+    if (n == 0 || json_is_integer(json_array_get(prompt, 0)))
+        return add_prompt(x, prompt, fault);
+    if (n > TRI_API_MAX_PROMPTS)
+        return tri__fault_bad(fault, "prompt", "at most %d prompts a request", TRI_API_MAX_PROMPTS);
+    for (size_t i = 0; i < n; i++)
+        if (!add_prompt(x, json_array_get(prompt, i), fault))
+            return false;
+    return true;
 }
 
 static bool check_fields(const struct tri__params *p, struct tri__fault *fault)

@@ -70,7 +70,7 @@ static void begin(struct tri__exchange *x)
     for (int64_t i = 0; i < x->n_choices; i++) {
         open_chunk(x);
         if (i == 0)
-            tri__openai_prompt_ids(&x->out, x);
+            tri__openai_prompt_ids(&x->out, &x->choice[0]);
         open_choice(&x->choice[i]);
         tri_buf_puts(&x->out, "\"role\":\"assistant\",\"content\":\"\"");
         close_delta(&x->choice[i], NULL);
@@ -212,7 +212,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         put_choice(out, &x->choice[i]);
     tri_buf_puts(out, "],\"usage\":");
     tri__openai_usage(out, x);
-    tri__openai_prompt_ids(out, x);
+    tri__openai_prompt_ids(out, &x->choice[0]);
     tri__openai_timings(out, &x->choice[0]);
     tri__profile_put(out, &x->choice[0]);
     tri_buf_puts(out, "}");

@@ -50,10 +50,12 @@ void tri__openai_token_ids(struct tri_buf *out, struct tri__choice *c)
     c->told_ids = c->sampled.count_tokens;
 }
 
-void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__exchange *x)
+void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__choice *c)
 {
-    if (x->p.return_token_ids)
-        put_ids(out, "prompt_token_ids", &x->ids, 0);
+    struct tri_ids ids = { 0 };
+    ids.data = (int32_t *)(uintptr_t)tri__choice_prompt(c, &ids.count_tokens);
+    if (c->x->p.return_token_ids)
+        put_ids(out, "prompt_token_ids", &ids, 0);
 }
 
 void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c)
