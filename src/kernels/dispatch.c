@@ -40,6 +40,7 @@ enum {
     level_avx512 = TRI_ISA_AVX512,
     level_vnni = TRI_ISA_VNNI,
     level_amx = TRI_ISA_AMX,
+    level_amxbf16 = TRI_ISA_AMXBF16,
     level_dotprod = TRI_ISA_DOTPROD,
     level_i8mm = TRI_ISA_I8MM
 };

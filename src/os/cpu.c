@@ -11,14 +11,16 @@
 
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
-/* Tile data is 8 KiB of state per thread: Linux (5.16 on) hands it out only when asked. */
-static int amx_permitted(void)
+/* Tile levels. Tile data is 8 KiB of state per thread: Linux (5.16 on) hands it out only when
+ * asked. */
+static unsigned amx_levels(void)
 {
+    enum { BF16 = 22, TILE = 24, INT8 = 25 };
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !((d >> TILE) & 1) || !((d >> INT8) & 1) ||
+        syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0)
         return 0;
-    int tile = (d >> 24) & 1, int8 = (d >> 25) & 1;
-    return tile && int8 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    return 1u << TRI_ISA_AMX | (d >> BF16 & 1) << TRI_ISA_AMXBF16;
 }
 
 /* clang 14 knows no builtin for it. */
@@ -52,9 +54,7 @@ static unsigned detect(void)
     if (!(__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")))
         return isas;
     isas |= 1u << TRI_ISA_VNNI;
-    if (amx_permitted())
-        isas |= 1u << TRI_ISA_AMX;
-    return isas;
+    return isas | amx_levels();
 }
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
@@ -105,8 +105,8 @@ enum tri_status tri_cpu_isas(unsigned *isas, struct tri_error *err)
         *isas &= (1u << (i + 1)) - 1;
         return TRI_OK;
     }
-    return tri_fail(
-        err, TRI_ARG,
-        "TRIREME_ISA=%.20s: one of ref, base, avx2, avxvnni, avx512, vnni, amx, dotprod, i8mm",
-        cap);
+    return tri_fail(err, TRI_ARG,
+                    "TRIREME_ISA=%.20s: one of ref, base, avx2, avxvnni, avx512, vnni, amx, "
+                    "amxbf16, dotprod, i8mm",
+                    cap);
 }

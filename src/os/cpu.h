@@ -17,6 +17,7 @@
     X(AVX512, "avx512")   /* AVX-512 F, BW, DQ, VL */                                              \
     X(VNNI, "vnni")       /* AVX-512 VNNI and VBMI */                                              \
     X(AMX, "amx")         /* AMX tiles with int8, and the system's leave to use them */            \
+    X(AMXBF16, "amxbf16") /* and bf16 tiles */                                                     \
     X(DOTPROD, "dotprod") /* Armv8.2 dot product */                                                \
     X(I8MM, "i8mm")       /* and Armv8.6 int8 matrix product */
 

@@ -58,6 +58,8 @@ static struct outcome run_matmul(const struct kernel_case *c, const struct tri_k
 {
     int64_t rows = random_in(r, 1, 50), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
     tokens += random_bits(r) % 8 == 0 ? MANY_TOKENS : 0;
+    rows += random_bits(r) % 4 == 0 ? 64 : 0;
+    cols = random_bits(r) % 2 ? (cols + 31) & ~(int64_t)31 : cols;
     int64_t row0 = random_in(r, 0, rows - 1), row1 = random_in(r, row0, rows);
     int64_t x_stride = cols + random_in(r, 0, 3), y_stride = rows + random_in(r, 0, 3);
     struct outcome out = { 0 };
