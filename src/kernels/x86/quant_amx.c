@@ -11,7 +11,7 @@
 #endif
 
 #include <string.h>
-#include "kernels/x86/quant_tile.h"
+#include "kernels/x86/quant_blocks.h"
 
 enum {
     TOKENS = 16,
@@ -42,14 +42,6 @@ static void configure(int64_t tokens)
     _tile_loadconfig(&c);
 }
 
-struct block {
-    const struct tri_qmatmul_args *a;
-    const struct tile *tile;
-    int64_t row, c, groups;
-    int scale_shift;
-    __mmask16 rows;
-};
-
 /* One group's products to a sum register; numbers of tiles must be constants. */
 #define PRODUCTS(sums, x, w, q, stride, weights)                                                   \
     do {                                                                                           \
@@ -73,11 +65,11 @@ TRI_INLINE void four_groups(__m512i out[FLIGHT][TOKENS], const int8_t *q, int64_
     _tile_stored(3, out[3], 64);
 }
 
-/* Scales of the block's activations, [group][16 tokens]; those beyond n are 0. */
-TRI_INLINE void turn_scales(float out[COLS / GROUP][TOKENS], const struct block *b,
-                            const float *scale, int n)
+/* Scales of tokens [t, t + n), [group][16 tokens]; those beyond n are 0. */
+static void turn_scales(float (*out)[TOKENS], const struct block *b, int64_t t, int n)
 {
-    int64_t x_groups = b->a->x.q_stride / GROUP;
+    int64_t x_groups = b->x->q_stride / GROUP;
+    const float *scale = b->x->scale + (b->t + t) * x_groups + b->c / GROUP;
     for (int64_t g = 0; g < b->groups; g += TOKENS) {
         int64_t left = b->groups - g < TOKENS ? b->groups - g : TOKENS;
         __mmask16 mask = (__mmask16)((1u << left) - 1);
@@ -113,40 +105,36 @@ TRI_INLINE void add_up(__m512 sum[TOKENS], const __m512i out[FLIGHT][TOKENS], co
  */
 TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
 {
-    const struct tri_qrows *x = &b->a->x;
-    const int8_t *q = x->q + t * x->q_stride + b->c;
-    const float *scale = x->scale + (t * x->q_stride + b->c) / GROUP;
-    float *y = b->a->y + t * b->a->y_stride + b->row;
+    int64_t stride = b->x->q_stride;
+    const int8_t *q = b->x->q + (b->t + t) * stride + b->c;
+    float(*scales)[TOKENS] = (float(*)[TOKENS])(b->turned + t * (COLS / GROUP));
     __m512i out[2][FLIGHT][TOKENS];
     __m512 sum[TOKENS];
-    float scales[COLS / GROUP][TOKENS];
     int64_t g = 0, whole = b->groups / FLIGHT * FLIGHT;
     int turn = 0;
-    for (int i = 0; i < n; i++)
-        __builtin_prefetch(y + i * b->a->y_stride, 1);
-    turn_scales(scales, b, scale, n);
+    if (b->fresh)
+        turn_scales(scales, b, t, n);
     if (n < TOKENS)
         memset(out, 0, sizeof out);
 #pragma GCC unroll 16
     for (int i = 0; i < TOKENS; i++)
-        sum[i] = b->c && i < n ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride)
-                               : _mm512_setzero_ps();
+        sum[i] = b->c && i < n ? _mm512_load_ps(b->sum[t + i]) : _mm512_setzero_ps();
     for (; g < whole; g += FLIGHT, turn ^= 1) {
-        four_groups(out[turn], q + g * GROUP, x->q_stride, b->tile->w + g * (GROUP / 4));
+        four_groups(out[turn], q + g * GROUP, stride, b->tile->w + g * (GROUP / 4));
         if (g > 0)
             add_up(sum, out[turn ^ 1], b, scales, g - FLIGHT, FLIGHT);
     }
     if (whole)
         add_up(sum, out[turn ^ 1], b, scales, whole - FLIGHT, FLIGHT);
     for (; g < b->groups; g++) {
-        PRODUCTS(0, 4, 6, q + g * GROUP, x->q_stride, b->tile->w + g * (GROUP / 4));
+        PRODUCTS(0, 4, 6, q + g * GROUP, stride, b->tile->w + g * (GROUP / 4));
         _tile_stored(0, out[0][0], 64);
         add_up(sum, out[0], b, scales, g, 1);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < TOKENS; i++)
         if (i < n)
-            _mm512_mask_storeu_ps(y + i * b->a->y_stride, b->rows, sum[i]);
+            _mm512_store_ps(b->sum[t + i], sum[i]);
 }
 
 /* The same for a number of tokens that is no constant. */
@@ -155,40 +143,24 @@ static __attribute__((noinline)) void multiply_rest(const struct block *b, int64
     multiply(b, t, n);
 }
 
-static __attribute__((noinline)) void multiply_full(const struct block *b, int64_t t)
+static void multiply_block(const struct block *b)
 {
-    multiply(b, t, TOKENS);
+    int64_t full = b->tokens / TOKENS * TOKENS;
+    if (full)
+        configure(TOKENS);
+    for (int64_t t = 0; t < full; t += TOKENS)
+        multiply(b, t, TOKENS);
+    if (full < b->tokens) {
+        configure(b->tokens - full);
+        multiply_rest(b, full, (int)(b->tokens - full));
+    }
 }
 
-TRI_INLINE void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
-                        int64_t row1)
+static void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                    int64_t row1)
 {
-    int64_t most = dtype == TRI_DT_I8G64 ? COLS : FEW_COLS, cols = a->w->cols;
-    int64_t full = a->tokens / TOKENS * TOKENS;
-    struct tile tile;
-    struct rows p;
-    for (int64_t row = row0; row < row1; row += ROWS) {
-        int64_t rows = row1 - row < ROWS ? row1 - row : ROWS;
-        point(&p, a->w, row, row1);
-        for (int64_t c = 0; c < cols; c += most) {
-            int64_t n = cols - c < most ? cols - c : most;
-            struct block b = { .a = a,
-                               .tile = &tile,
-                               .row = row,
-                               .c = c,
-                               .groups = (n + GROUP - 1) / GROUP,
-                               .rows = (__mmask16)((1u << rows) - 1) };
-            b.scale_shift = pack_columns(&tile, &p, dtype, c, n, true);
-            if (full)
-                configure(TOKENS);
-            for (int64_t t = 0; t < full; t += TOKENS)
-                multiply_full(&b, t);
-            if (full < a->tokens) {
-                configure(a->tokens - full);
-                multiply_rest(&b, full, (int)(a->tokens - full));
-            }
-        }
-    }
+    struct many m = { a, dtype, true, multiply_block };
+    multiply_many(&m, row0, row1);
     _tile_release();
 }
 

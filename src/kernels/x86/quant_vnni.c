@@ -11,7 +11,7 @@
 #endif
 
 #include "kernels/x86/quant_vnni.h"
-#include "kernels/x86/quant_tile.h"
+#include "kernels/x86/quant_blocks.h"
 
 enum { TOKENS = 8 }; /* in registers: their int and float sums, and one of weights */
 
@@ -22,31 +22,16 @@ TRI_INLINE int32_t get32(const int8_t *p)
     return v;
 }
 
-/* One packed block of columns [c, c + n) of a tile: matrix, tokens, rows it may store. */
-struct block {
-    const struct tri_qmatmul_args *a;
-    const struct tile *tile;
-    int64_t row, c, groups;
-    int scale_shift; /* groups of activations to groups of weights: 1 for I8G64, else 0 */
-    __mmask16 rows;
-};
-
 /* Adds the block to `n` tokens (a constant) from t on. */
 TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
 {
-    const struct tri_qrows *x = &b->a->x;
-    int64_t stride = x->q_stride, x_groups = stride / GROUP;
-    const int8_t *q = x->q + t * stride + b->c;
-    const float *scale = x->scale + t * x_groups + b->c / GROUP;
-    const int32_t *start = x->start + t * x_groups + b->c / GROUP;
-    float *y = b->a->y + t * b->a->y_stride + b->row;
+    int64_t stride = b->x->q_stride, x_groups = stride / GROUP;
+    const int8_t *q = b->x->q + (b->t + t) * stride + b->c;
+    const float *scale = b->x->scale + (b->t + t) * x_groups + b->c / GROUP;
+    const int32_t *start = b->x->start + (b->t + t) * x_groups + b->c / GROUP;
     __m512 sum[TOKENS];
     for (int i = 0; i < n; i++)
-        sum[i] =
-            b->c ? _mm512_maskz_loadu_ps(b->rows, y + i * b->a->y_stride) : _mm512_setzero_ps();
-    /* Results of the next tokens lie a long stride away, often in the same few cache sets. */
-    for (int i = 0; i < n && t + n + i < b->a->tokens; i++)
-        __builtin_prefetch(y + (n + i) * b->a->y_stride, 1);
+        sum[i] = b->c ? _mm512_load_ps(b->sum[t + i]) : _mm512_setzero_ps();
     for (int64_t g = 0; g < b->groups; g++) {
         const __m512i *w = b->tile->w + g * (GROUP / 4);
         __m512i dot[TOKENS];
@@ -64,12 +49,12 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
                                      sum[i]);
     }
     for (int i = 0; i < n; i++)
-        _mm512_mask_storeu_ps(y + i * b->a->y_stride, b->rows, sum[i]);
+        _mm512_store_ps(b->sum[t + i], sum[i]);
 }
 
-static void multiply_all(const struct block *b)
+static void multiply_block(const struct block *b)
 {
-    int64_t t = 0, tokens = b->a->tokens;
+    int64_t t = 0, tokens = b->tokens;
     for (; t + TOKENS <= tokens; t += TOKENS)
         multiply(b, t, TOKENS);
     if (t + 4 <= tokens) {
@@ -84,28 +69,11 @@ static void multiply_all(const struct block *b)
         multiply(b, t, 1);
 }
 
-TRI_INLINE void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
-                        int64_t row1)
+static void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                    int64_t row1)
 {
-    int64_t most = dtype == TRI_DT_I8G64 ? COLS : FEW_COLS, cols = a->w->cols;
-    struct tile tile;
-    struct rows p;
-    for (int64_t row = row0; row < row1; row += ROWS) {
-        int64_t rows = row1 - row < ROWS ? row1 - row : ROWS;
-        point(&p, a->w, row, row1);
-        scales_ahead(&p);
-        for (int64_t c = 0; c < cols; c += most) {
-            int64_t n = cols - c < most ? cols - c : most, groups = (n + GROUP - 1) / GROUP;
-            struct block b = { .a = a,
-                               .tile = &tile,
-                               .row = row,
-                               .c = c,
-                               .groups = groups,
-                               .rows = (__mmask16)((1u << rows) - 1) };
-            b.scale_shift = pack_columns(&tile, &p, dtype, c, n, false);
-            multiply_all(&b);
-        }
-    }
+    struct many m = { a, dtype, false, multiply_block };
+    multiply_many(&m, row0, row1);
 }
 
 void tri__vnni_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)

@@ -1,0 +1,91 @@
+/*
+ * The loops around the tiles of quant_tile.h, for many tokens. A block of columns is taken through
+ * several tiles of rows before the next, so that its activations stay in the second cache: with
+ * rows outermost, every sixteen rows read all activations anew from the third
+ * (docs/findings/053). Sums lie side by side until they are complete: rows of y are a
+ * long stride apart, often in the same few cache sets.
+ */
+#ifndef TRI_KERNELS_QUANT_BLOCKS_H
+#define TRI_KERNELS_QUANT_BLOCKS_H
+#if defined(__AVX512VBMI__)
+
+#include "kernels/x86/quant_tile.h"
+
+enum {
+    BLOCK_TOKENS = 512,
+    BLOCK_TILES = 8,
+    MANY_TOKENS = 64 /* fewer fit in the cache in any order: then rows are read to their end */
+};
+
+/* One tile of weights and the tokens it meets. */
+struct block {
+    const struct tri_qrows *x;
+    const struct tile *tile;
+    float (*sum)[ROWS]; /* [tokens][rows]: what the columns before gave; none if c is 0 */
+    int64_t t, tokens;  /* rows of x */
+    int64_t c, groups;  /* first column, groups of activations */
+    int scale_shift;    /* groups of activations to groups of weights: 1 for I8G64, else 0 */
+    bool fresh;         /* the first tile of these tokens and columns: `turned` is not made */
+    float *turned;      /* [BLOCK_TOKENS * COLS / GROUP], for the variant's use */
+};
+
+typedef void (*block_fn)(const struct block *b);
+
+struct many {
+    const struct tri_qmatmul_args *a;
+    enum tri_dtype dtype;
+    bool is_signed;
+    block_fn multiply;
+};
+
+/* Copies complete sums of a tile to y. */
+static void put_sums(const struct tri_qmatmul_args *a, const float (*sum)[ROWS], int64_t t,
+                     int64_t tokens, int64_t row, int64_t row1)
+{
+    __mmask16 rows = row1 - row < ROWS ? (__mmask16)((1u << (row1 - row)) - 1) : 0xffff;
+    for (int64_t i = 0; i < tokens; i++)
+        _mm512_mask_storeu_ps(a->y + (t + i) * a->y_stride + row, rows, _mm512_load_ps(sum[i]));
+}
+
+/* Tokens [t, t + tokens) times rows [row, row1), which are `tiles` tiles at most. */
+TRI_INLINE void multiply_rows(const struct many *m, int64_t t, int64_t tokens, int64_t row,
+                              int64_t row1)
+{
+    _Alignas(64) float sum[BLOCK_TILES][BLOCK_TOKENS][ROWS];
+    _Alignas(64) float turned[BLOCK_TOKENS * COLS / GROUP];
+    struct tile tile;
+    struct rows p;
+    int64_t most = m->dtype == TRI_DT_I8G64 ? COLS : FEW_COLS, cols = m->a->w->cols;
+    for (int64_t c = 0; c < cols; c += most) {
+        int64_t n = cols - c < most ? cols - c : most;
+        for (int64_t r = row, i = 0; r < row1; r += ROWS, i++) {
+            struct block b = { .x = &m->a->x,
+                               .tile = &tile,
+                               .sum = sum[i],
+                               .t = t,
+                               .tokens = tokens,
+                               .c = c,
+                               .groups = (n + GROUP - 1) / GROUP,
+                               .fresh = r == row,
+                               .turned = turned };
+            point(&p, m->a->w, r, row1);
+            b.scale_shift = pack_columns(&tile, &p, m->dtype, c, n, m->is_signed);
+            m->multiply(&b);
+        }
+    }
+    for (int64_t r = row, i = 0; r < row1; r += ROWS, i++)
+        put_sums(m->a, (const float(*)[ROWS])sum[i], t, tokens, r, row1);
+}
+
+/* All tokens times rows [row0, row1). */
+TRI_INLINE void multiply_many(const struct many *m, int64_t row0, int64_t row1)
+{
+    int64_t tokens = m->a->tokens, step = (tokens >= MANY_TOKENS ? BLOCK_TILES : 1) * ROWS;
+    for (int64_t t = 0; t < tokens; t += BLOCK_TOKENS)
+        for (int64_t row = row0; row < row1; row += step)
+            multiply_rows(m, t, tokens - t < BLOCK_TOKENS ? tokens - t : BLOCK_TOKENS, row,
+                          row1 - row < step ? row1 : row + step);
+}
+
+#endif
+#endif
