@@ -1,6 +1,7 @@
 /*
- * trireme verify: is a download whole? Checksums when the folder has them (SHA256SUMS, or what the
- * hub's own downloader leaves beside the files), the structure of every shard in any case.
+ * trireme verify: is a download whole? Checksums when a folder has them (SHA256SUMS, or what the
+ * hub's own downloader leaves beside the files), the structure of every shard in any case, and
+ * every record of the packs beside them.
  */
 #include "cli/cli.h"
 
@@ -21,13 +22,24 @@
 #include "cli/human.h"
 #include "cli/model_flags.h"
 #include "cli/usage.h"
+#include "model/model.h"
 #include "os/pool.h"
 #include "weights/weights.h"
 
-enum { MAX_FILES = 4096, MAX_SUMS_BYTES = 4 << 20, MAX_METADATA_BYTES = 4096, KEY_JSON = 0x400 };
+enum {
+    MAX_FILES = 4096,
+    MAX_SUMS_BYTES = 4 << 20,
+    MAX_METADATA_BYTES = 4096,
+    KEY_JSON = 0x400,
+    KEY_SHARD_DIR
+};
+
+/* The lists of a pack's vectors are counted, and are small: no ceiling is wanted here. */
+static const uint64_t LISTS_BYTES = UINT64_C(1) << 50;
 
 struct verify_args {
     const char *folder;
+    struct tri_folders shard_dirs;
     bool json;
     int64_t threads;
 };
@@ -35,6 +47,7 @@ struct verify_args {
 /* One file with a published checksum: 64 hex digits are SHA-256, 40 the git blob's SHA-1. */
 struct summed {
     char *name;
+    const char *folder; /* NULL: in none */
     char want[TRI_SHA_HEX_BYTES];
     enum tri_status status;
     struct tri_error err;
@@ -49,7 +62,36 @@ struct verify {
     _Atomic uint64_t done_bytes;
     double begin_s;
     _Atomic double drawn_s;
+    struct tri_packs_report packs;
+    json_t *pack_faults; /* texts */
 };
+
+/* The model's own folder, then those with more shards. */
+static const char *folder_of(const struct verify *v, int i)
+{
+    return i == 0 ? v->args->folder : v->args->shard_dirs.name[i - 1];
+}
+
+static int folders(const struct verify *v)
+{
+    return 1 + v->args->shard_dirs.n;
+}
+
+static bool is_there(const char *folder, const char *name)
+{
+    char path[8192];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* What people call it: a name in the model's folder, a path elsewhere. */
+static const char *shown(const struct verify *v, const struct summed *f, char path[8192])
+{
+    if (!f->folder || f->folder == v->args->folder)
+        return f->name;
+    snprintf(path, 8192, "%s/%s", f->folder, f->name);
+    return path;
+}
 
 static bool is_hex(const char *text, size_t n)
 {
@@ -59,20 +101,52 @@ static bool is_hex(const char *text, size_t n)
     return true;
 }
 
+static bool has_sum(const struct verify *v, const struct summed *like)
+{
+    for (int64_t i = 0; i < v->n; i++)
+        if (v->file[i].folder == like->folder && !strcmp(v->file[i].name, like->name) &&
+            !strcmp(v->file[i].want, like->want))
+            return true;
+    return false;
+}
+
+static enum tri_status add_file(struct verify *v, const struct summed *f, struct tri_error *err)
+{
+    if (has_sum(v, f))
+        return TRI_OK;
+    if (v->n == MAX_FILES)
+        return tri_fail(err, TRI_LIMIT, "more than %d files with checksums", MAX_FILES);
+    v->file[v->n] = *f;
+    v->file[v->n].name = tri_strndup(f->name, strlen(f->name));
+    if (!v->file[v->n].name)
+        return tri_fail(err, TRI_NOMEM, "no memory for the list of files");
+    v->n++;
+    return TRI_OK;
+}
+
+/* A list is about every copy of the file, in whichever folder; one that is in none is missing. */
 static enum tri_status add_sum(struct verify *v, const char *name, size_t name_bytes,
                                const char *hex, size_t digits, struct tri_error *err)
 {
-    if (v->n == MAX_FILES)
-        return tri_fail(err, TRI_LIMIT, "more than %d files with checksums", MAX_FILES);
-    struct summed *f = &v->file[v->n];
-    f->name = tri_strndup(name, name_bytes);
-    if (!f->name)
+    struct summed f = { .name = tri_strndup(name, name_bytes) };
+    if (!f.name)
         return tri_fail(err, TRI_NOMEM, "no memory for the list of files");
     for (size_t i = 0; i < digits; i++)
-        f->want[i] = (char)tolower((unsigned char)hex[i]);
-    f->want[digits] = 0;
-    v->n++;
-    return TRI_OK;
+        f.want[i] = (char)tolower((unsigned char)hex[i]);
+    enum tri_status st = TRI_OK;
+    bool found = false;
+    for (int i = 0; i < folders(v) && !st; i++) {
+        f.folder = folder_of(v, i);
+        if (!is_there(f.folder, f.name))
+            continue;
+        found = true;
+        st = add_file(v, &f, err);
+    }
+    f.folder = NULL;
+    if (!found && !st)
+        st = add_file(v, &f, err);
+    tri_free(f.name);
+    return st;
 }
 
 /* GNU coreutils' form: 64 hex digits, blank, blank or '*', name. A path in a name is refused. */
@@ -131,15 +205,16 @@ static enum tri_status read_hub(struct verify *v, const char *folder, struct tri
 
 static enum tri_status find_sums(struct verify *v, struct tri_error *err)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/SHA256SUMS", v->args->folder);
-    if (access(path, R_OK) == 0) {
-        v->source = "SHA256SUMS";
-        return read_sums(v, path, err);
+    enum tri_status st = TRI_OK;
+    for (int i = 0; i < folders(v) && !st; i++) {
+        char path[4096];
+        int64_t before = v->n;
+        snprintf(path, sizeof path, "%s/SHA256SUMS", folder_of(v, i));
+        bool list = access(path, R_OK) == 0;
+        st = list ? read_sums(v, path, err) : read_hub(v, folder_of(v, i), err);
+        if (!v->source && (list || v->n > before))
+            v->source = list ? "SHA256SUMS" : "hub metadata";
     }
-    enum tri_status st = read_hub(v, v->args->folder, err);
-    if (v->n)
-        v->source = "hub metadata";
     return st;
 }
 
@@ -161,11 +236,11 @@ static int count_bytes(void *arg, uint64_t bytes)
 
 static void check_file(struct verify *v, struct summed *f)
 {
-    char path[8192], got[TRI_SHA_HEX_BYTES], prefix[64];
+    char path[8192], named[8192], got[TRI_SHA_HEX_BYTES], prefix[64];
     struct stat sb;
     bool git = strlen(f->want) == 40;
-    snprintf(path, sizeof path, "%s/%s", v->args->folder, f->name);
-    if (stat(path, &sb)) {
+    snprintf(path, sizeof path, "%s/%s", f->folder ? f->folder : "", f->name);
+    if (!f->folder || stat(path, &sb)) {
         f->status = tri_fail(&f->err, TRI_IO, "%s: is missing", f->name);
         return;
     }
@@ -176,7 +251,7 @@ static void check_file(struct verify *v, struct summed *f)
         f->status = tri_fail(&f->err, TRI_FORMAT,
                              "%s: damaged: its checksum is %.16s..., published is %.16s...; "
                              "download it again",
-                             f->name, got, f->want);
+                             shown(v, f, named), got, f->want);
 }
 
 static void check_files(void *arg, int64_t begin, int64_t end, int thread)
@@ -196,8 +271,9 @@ static enum tri_status hash_all(struct verify *v, struct tri_error *err)
     for (int64_t i = 0; i < v->n; i++) {
         char path[8192];
         struct stat sb;
-        snprintf(path, sizeof path, "%s/%s", v->args->folder, v->file[i].name);
-        v->total_bytes += stat(path, &sb) ? 0 : (uint64_t)sb.st_size;
+        const struct summed *f = &v->file[i];
+        snprintf(path, sizeof path, "%s/%s", f->folder ? f->folder : "", f->name);
+        v->total_bytes += !f->folder || stat(path, &sb) ? 0 : (uint64_t)sb.st_size;
     }
     v->begin_s = tri_now_s();
     tri_pool_for(pool, v->n, 1, check_files, v);
@@ -208,20 +284,43 @@ static enum tri_status hash_all(struct verify *v, struct tri_error *err)
 }
 
 /* Headers, offsets, names and shapes of every shard, as opening the model would check them. */
-static enum tri_status check_structure(const char *folder, uint64_t *bytes, struct tri_error *err)
+static enum tri_status check_structure(const struct verify_args *a, uint64_t *bytes,
+                                       struct tri_error *err)
 {
     char config[4096];
     struct tri_spec *spec = tri_calloc(1, sizeof *spec);
     struct tri_checkpoint *ckpt = NULL;
-    snprintf(config, sizeof config, "%s/config.json", folder);
+    snprintf(config, sizeof config, "%s/config.json", a->folder);
     enum tri_status st = spec ? tri_spec_load(spec, config, NULL, err)
                               : tri_fail(err, TRI_NOMEM, "no memory for the model's shape");
     if (!st)
-        st = tri_checkpoint_open(&ckpt, folder, spec, 0, NULL, err);
+        st = tri_checkpoint_open_spread(&ckpt, a->folder, &a->shard_dirs, spec, 0, NULL, err);
     if (!st)
         *bytes = tri_checkpoint_bytes(ckpt);
     tri_checkpoint_close(ckpt);
     tri_free(spec);
+    return st;
+}
+
+static void on_pack_fault(void *arg, const char *text)
+{
+    struct verify *v = arg;
+    json_array_append_new(v->pack_faults, json_string(text));
+    if (!v->args->json)
+        fprintf(stderr, "trireme: %s\n", text);
+}
+
+static enum tri_status check_packs(struct verify *v, struct tri_error *err)
+{
+    struct tri_budget *budget = NULL;
+    struct tri_model_options o = { .threads = (int)v->args->threads,
+                                   .shard_dirs = v->args->shard_dirs };
+    v->packs.fault = on_pack_fault;
+    v->packs.arg = v;
+    enum tri_status st = tri_budget_open(&budget, LISTS_BYTES, err);
+    if (!st)
+        st = tri_model_check_packs(v->args->folder, &o, budget, &v->packs, err);
+    tri_budget_close(budget);
     return st;
 }
 
@@ -243,15 +342,24 @@ static void report_json(const struct verify *v, const struct tri_error *structur
                         int64_t bad)
 {
     json_t *list = json_array();
+    char path[8192];
+    size_t at;
+    json_t *text;
     for (int64_t i = 0; i < v->n; i++)
         if (v->file[i].status)
-            json_array_append_new(
-                list, json_pack("{s:s,s:s}", "file", v->file[i].name, "why", v->file[i].err.text));
+            json_array_append_new(list, json_pack("{s:s,s:s}", "file", shown(v, &v->file[i], path),
+                                                  "why", v->file[i].err.text));
+    json_array_foreach(v->pack_faults, at, text)
+        json_array_append_new(list, json_pack("{s:n,s:O}", "file", "why", text));
     if (structure->status)
         json_array_append_new(list, json_pack("{s:n,s:s}", "file", "why", structure->text));
-    json_t *all = json_pack("{s:b,s:s?,s:I,s:I,s:I,s:o}", "ok", bad == 0 && !structure->status,
-                            "checksums", v->source, "files", (json_int_t)v->n, "damaged",
-                            (json_int_t)bad, "bytes", (json_int_t)bytes, "faults", list);
+    json_t *packs = json_pack("{s:I,s:I,s:I,s:I}", "packs", (json_int_t)v->packs.packs, "records",
+                              (json_int_t)v->packs.records, "bytes", (json_int_t)v->packs.bytes,
+                              "faults", (json_int_t)v->packs.faults);
+    json_t *all = json_pack("{s:b,s:s?,s:I,s:I,s:I,s:o,s:o}", "ok",
+                            bad == 0 && !structure->status && !v->packs.faults, "checksums",
+                            v->source, "files", (json_int_t)v->n, "damaged", (json_int_t)bad,
+                            "bytes", (json_int_t)bytes, "packed", packs, "faults", list);
     json_dumpf(all, stdout, JSON_COMPACT);
     printf("\n");
     json_decref(all);
@@ -265,9 +373,16 @@ static void report_whole(const struct verify *v, uint64_t bytes)
         printf("%" PRId64 " files equal their checksums (%s)\n", v->n, v->source);
     else
         printf("no checksums in the folder, so only the structure of its shards was checked\n");
+    if (v->packs.packs)
+        printf("%s: %" PRId64 " packs of these shards, %" PRId64 " records (%s) equal their "
+               "checksums\n",
+               v->args->folder, v->packs.packs, v->packs.records,
+               tri_human_bytes(size, v->packs.bytes));
 }
 
 static const struct argp_option options[] = {
+    { "shard-dir", KEY_SHARD_DIR, "DIR", 0, "A further folder with shards of the model; repeatable",
+      0 },
     { "json", KEY_JSON, 0, 0, "One JSON object instead of text", 0 },
     { "threads", 't', "N", 0, "Files hashed side by side (default: all CPUs allowed)", 0 },
     { 0 }
@@ -279,6 +394,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case KEY_JSON:
         a->json = true;
+        return 0;
+    case KEY_SHARD_DIR:
+        if (a->shard_dirs.n == TRI_WEIGHTS_MAX_FOLDERS)
+            argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
+        a->shard_dirs.name[a->shard_dirs.n++] = arg;
         return 0;
     case 't':
         if (!tri_parse_int(arg, 1, TRI_POOL_MAX_THREADS, &a->threads))
@@ -303,37 +423,56 @@ static const struct argp verify_argp = {
     parse,
     "MODEL",
     "Checks a downloaded model: every checksum of SHA256SUMS or of the hub's metadata if there are "
-    "any, and the structure of every shard.",
+    "any, the structure of every shard, and each record of the packs that `trireme pack` left. "
+    "Copies of a shard in several folders are all checked. Exit code 1: something is wrong.\v"
+    "Example:\n  trireme verify kimi-k3/ --shard-dir /mnt/b/kimi-k3 --json",
     NULL,
     NULL,
     NULL
 };
 
+static int verify_all(struct verify *v, struct tri_error *err)
+{
+    const struct verify_args *a = v->args;
+    struct tri_error structure = { 0 };
+    uint64_t bytes = 0;
+    enum tri_status st = find_sums(v, err);
+    if (!st)
+        st = hash_all(v, err);
+    if (st)
+        return tri_cli_fail(err);
+    int64_t bad = report_files(v);
+    /* A pack belongs to shards whose headers are known. */
+    if (!check_structure(a, &bytes, &structure))
+        st = check_packs(v, err);
+    else if (!a->json)
+        fprintf(stderr, "trireme: %s\n", structure.text);
+    if (st)
+        return tri_cli_fail(err);
+    bool whole = !bad && !structure.status && !v->packs.faults;
+    if (a->json)
+        report_json(v, &structure, bytes, bad);
+    else if (whole)
+        report_whole(v, bytes);
+    return whole ? TRI_EXIT_OK : TRI_EXIT_FAILED;
+}
+
 int tri_cmd_verify(int argc, char **argv)
 {
     struct verify_args a = { 0 };
-    struct tri_error err = { 0 }, structure = { 0 };
-    uint64_t bytes = 0;
+    struct tri_error err = { 0 };
     tri_cli_parse(&verify_argp, argc, argv, TRI_EXIT_USAGE, &a);
     struct verify *v = tri_calloc(1, sizeof *v);
-    enum tri_status st = v ? TRI_OK : tri_fail(&err, TRI_NOMEM, "no memory");
-    if (v)
-        v->args = &a;
-    if (!st)
-        st = find_sums(v, &err);
-    if (!st)
-        st = hash_all(v, &err);
-    int64_t bad = st ? 0 : report_files(v);
-    if (!st && check_structure(a.folder, &bytes, &structure) && !a.json)
-        fprintf(stderr, "trireme: %s\n", structure.text);
-    if (!st && a.json)
-        report_json(v, &structure, bytes, bad);
-    else if (!st && !bad && !structure.status)
-        report_whole(v, bytes);
-    for (int64_t i = 0; v && i < v->n; i++)
-        tri_free(v->file[i].name);
-    tri_free(v);
-    if (st)
+    if (!v) {
+        (void)tri_fail(&err, TRI_NOMEM, "no memory");
         return tri_cli_fail(&err);
-    return bad || structure.status ? TRI_EXIT_FAILED : TRI_EXIT_OK;
+    }
+    v->args = &a;
+    v->pack_faults = json_array();
+    int code = verify_all(v, &err);
+    for (int64_t i = 0; i < v->n; i++)
+        tri_free(v->file[i].name);
+    json_decref(v->pack_faults);
+    tri_free(v);
+    return code;
 }

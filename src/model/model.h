@@ -106,6 +106,24 @@ TRI_MUST_CHECK enum tri_status
 tri_model_pack(const char *folder, const struct tri_model_options *options,
                struct tri_budget *budget, struct tri_pack_report *report, struct tri_error *err);
 
+struct tri_packs_report {
+    int64_t packs, records, faults;             /* records: pieces with a checksum that were read */
+    uint64_t bytes;                             /* of these */
+    void (*fault)(void *arg, const char *text); /* names the file and the bytes, or the index */
+    void *arg;
+};
+
+/*
+ * Checks every pack of MODEL: that its index is of these shards (their headers), of this version
+ * and finished, each file's size, each record's checksum. Counts are added to. What is wrong with a
+ * pack is a fault and no failure. Memory: 32 MiB a thread.
+ */
+TRI_MUST_CHECK enum tri_status tri_model_check_packs(const char *folder,
+                                                     const struct tri_model_options *options,
+                                                     struct tri_budget *budget,
+                                                     struct tri_packs_report *report,
+                                                     struct tri_error *err);
+
 const struct tri_spec *tri_model_spec(const struct tri_model *model);
 const struct tri_slice *tri_model_slice(const struct tri_model *model);
 int64_t tri_model_chunk_tokens(const struct tri_model *model);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/hash.h"
 #include "model/model_priv.h"
+#include "model/model_trunk.h"
 
 enum {
     DEFAULT_CHUNK_TOKENS = 512,
@@ -275,6 +276,26 @@ enum tri_status tri_model_pack(const char *folder, const struct tri_model_option
     enum tri_status st = open_shape(m, folder, options, err);
     if (!st)
         st = tri__trunk_pack(m, folder, options, report, err);
+    tri_model_close(m);
+    return st;
+}
+
+enum tri_status tri_model_check_packs(const char *folder, const struct tri_model_options *options,
+                                      struct tri_budget *budget, struct tri_packs_report *report,
+                                      struct tri_error *err)
+{
+    bool any = false;
+    for (int f = TRI_TRUNK_DISK; f < TRI_TRUNK_STREAM; f++)
+        any |= tri__pack_exists(folder, (enum tri_trunk)f);
+    if (!any)
+        return TRI_OK;
+    struct tri_model *m = tri_calloc(1, sizeof *m);
+    if (!m)
+        return tri_fail(err, TRI_NOMEM, "no memory for the model");
+    m->budget = budget;
+    enum tri_status st = open_shape(m, folder, options, err);
+    if (!st)
+        st = tri__trunk_check_packs(m, folder, &options->progress, report, err);
     tri_model_close(m);
     return st;
 }

@@ -89,12 +89,13 @@ struct reading {
     struct tri_error *err;
 };
 
-static enum tri_status read_piece(const struct reading *r, uint64_t piece, struct tri_error *err)
+static enum tri_status read_piece(const struct reading *r, uint64_t piece, char *dst,
+                                  struct tri_error *err)
 {
     uint64_t bytes = piece_bytes(r->p->t->unit[r->unit].bytes, piece), at = piece * PIECE_BYTES;
     for (uint64_t got = 0; got < bytes;) {
-        int64_t n = r->direct ? tri_direct_read(r->fd, at + got, r->block + at + got, bytes - got)
-                              : pread(r->fd, r->block + at + got, bytes - got, (off_t)(at + got));
+        int64_t n = r->direct ? tri_direct_read(r->fd, at + got, dst + got, bytes - got)
+                              : pread(r->fd, dst + got, bytes - got, (off_t)(at + got));
         int failed = n >= 0 ? 0 : r->direct ? (int)-n : errno;
         if (failed == EINTR)
             continue;
@@ -105,7 +106,7 @@ static enum tri_status read_piece(const struct reading *r, uint64_t piece, struc
                             at + got);
         got += (uint64_t)n;
     }
-    if (tri_hash64(0, r->block + at, bytes) != r->sums[piece])
+    if (tri_hash64(0, dst, bytes) != r->sums[piece])
         return tri_fail(err, TRI_FORMAT,
                         "%s: damaged at bytes %" PRIu64 " to %" PRIu64
                         "; remove the folder and pack again",
@@ -119,7 +120,8 @@ static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t i = begin; i < end && !atomic_load(&r->failed); i++) {
         struct tri_error err = { 0 };
-        enum tri_status st = read_piece(r, (uint64_t)i, &err);
+        char *dst = r->block + (uint64_t)i * PIECE_BYTES;
+        enum tri_status st = read_piece(r, (uint64_t)i, dst, &err);
         int none = TRI_OK;
         if (st && atomic_compare_exchange_strong(&r->failed, &none, st) && r->err &&
             r->err->status == TRI_OK)
@@ -158,32 +160,161 @@ static bool pack_folder(struct tri__pack *p, const char *model, enum tri_trunk f
            (int)sizeof p->folder;
 }
 
+/* NULL: this index is of this model, its shards, this format and this version; else why not. */
+static const char *index_fault(const struct tri__pack *p)
+{
+    char path[4096];
+    json_t *json = NULL;
+    const struct tri__trunk *t = p->t;
+    const char *format = NULL, *why = NULL;
+    json_int_t version = 0, fingerprint = 0, units = 0, bytes = 0;
+    uint64_t placed = 0;
+    for (int64_t u = 0; u < t->n_units; u++)
+        placed += t->unit[u].bytes;
+    snprintf(path, sizeof path, "%s/index.json", p->folder);
+    if (tri_json_load(&json, path, MAX_INDEX_BYTES, NULL) ||
+        json_unpack(json, "{s:I,s:s,s:I,s:I,s:I}", "trireme_pack", &version, "format", &format,
+                    "fingerprint", &fingerprint, "units", &units, "bytes", &bytes))
+        why = "damaged";
+    else if (version != VERSION)
+        why = "of another version";
+    else if ((uint64_t)fingerprint != t->m->whole_fingerprint)
+        why = "the pack of other shards or of another config.json";
+    else if (strcmp(format, format_name(t->format)) || units != t->n_units ||
+             (uint64_t)bytes != placed)
+        why = "of another format or size";
+    json_decref(json);
+    return why;
+}
+
 bool tri__pack_find(struct tri__pack *p, struct tri__trunk *t, const char *model,
                     const struct tri_notes *notes)
 {
     char path[4096];
-    json_t *json = NULL;
-    const char *format = NULL;
-    json_int_t version = 0, fingerprint = 0, units = 0, bytes = 0;
-    uint64_t placed = 0;
     *p = (struct tri__pack){ .t = t };
     if (!pack_folder(p, model, t->format) ||
         snprintf(path, sizeof path, "%s/index.json", p->folder) >= (int)sizeof path ||
         access(path, F_OK))
         return false;
-    for (int64_t u = 0; u < t->n_units; u++)
-        placed += t->unit[u].bytes;
-    bool fits =
-        tri_json_load(&json, path, MAX_INDEX_BYTES, NULL) == TRI_OK &&
-        !json_unpack(json, "{s:I,s:s,s:I,s:I,s:I}", "trireme_pack", &version, "format", &format,
-                     "fingerprint", &fingerprint, "units", &units, "bytes", &bytes) &&
-        version == VERSION && !strcmp(format, format_name(t->format)) &&
-        (uint64_t)fingerprint == t->m->whole_fingerprint && units == t->n_units &&
-        (uint64_t)bytes == placed;
-    json_decref(json);
+    bool fits = index_fault(p) == NULL;
     if (!fits)
         tri_note(notes, "%s does not belong to this model or this version: ignored", p->folder);
     return fits;
+}
+
+/* ---- checking ---- */
+
+struct checking {
+    struct reading r;
+    struct tri_error *piece; /* [pieces] */
+};
+
+static void check_pieces(void *arg, int64_t begin, int64_t end, int thread)
+{
+    struct checking *c = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        uint64_t bytes = piece_bytes(c->r.p->t->unit[c->r.unit].bytes, (uint64_t)i);
+        char *dst = tri_malloc(bytes);
+        if (!dst)
+            tri_fail(&c->piece[i], TRI_NOMEM, "%s: no memory to check it", c->r.path);
+        else
+            (void)read_piece(&c->r, (uint64_t)i, dst, &c->piece[i]);
+        tri_free(dst);
+    }
+}
+
+static void tell_fault(struct tri_packs_report *to, const char *text)
+{
+    to->faults++;
+    to->fault(to->arg, text);
+}
+
+/* A file of the pack that is there with this size; else a fault. */
+static bool has_size(const char *path, uint64_t bytes, struct tri_packs_report *to)
+{
+    struct stat sb;
+    struct tri_error err = { 0 };
+    if (stat(path, &sb))
+        (void)tri_fail_errno(&err, TRI_IO, errno, "%s", path);
+    else if ((uint64_t)sb.st_size != bytes)
+        (void)tri_fail(&err, TRI_FORMAT,
+                       "%s: has %lld bytes instead of %" PRIu64 "; remove the folder and pack "
+                       "again",
+                       path, (long long)sb.st_size, bytes);
+    if (err.status)
+        tell_fault(to, err.text);
+    return err.status == TRI_OK;
+}
+
+static enum tri_status check_unit(const struct tri__pack *p, int64_t unit,
+                                  struct tri_packs_report *to, struct tri_error *err)
+{
+    struct checking c = { .r = { .p = p, .unit = unit, .fd = -1 } };
+    uint64_t bytes = p->t->unit[unit].bytes, pieces = pieces_of(bytes), *sums = NULL;
+    char path[4096];
+    unit_path(path, p, unit, "sum");
+    unit_path(c.r.path, p, unit, "bin");
+    bool whole = has_size(path, pieces * sizeof *sums, to);
+    whole &= has_size(c.r.path, bytes, to);
+    if (!whole)
+        return TRI_OK;
+    c.piece = tri_calloc((size_t)pieces + 1, sizeof *c.piece);
+    enum tri_status st =
+        c.piece ? read_sums(p, unit, &sums, err) : tri_fail(err, TRI_NOMEM, "no memory to check");
+    c.r.sums = sums;
+    c.r.fd = open(c.r.path, O_RDONLY | O_CLOEXEC);
+    if (!st && c.r.fd < 0)
+        st = tri_fail_errno(err, TRI_IO, errno, "%s", c.r.path);
+    if (!st)
+        tri_pool_for(p->t->m->pool, (int64_t)pieces, 1, check_pieces, &c);
+    for (uint64_t i = 0; i < pieces && !st; i++)
+        if (c.piece[i].status)
+            tell_fault(to, c.piece[i].text);
+    if (c.r.fd >= 0)
+        close(c.r.fd);
+    to->records += (int64_t)pieces;
+    to->bytes += bytes;
+    tri_free(sums);
+    tri_free(c.piece);
+    return st;
+}
+
+bool tri__pack_exists(const char *model, enum tri_trunk format)
+{
+    struct tri__pack p = { 0 };
+    return pack_folder(&p, model, format) && access(p.folder, F_OK) == 0;
+}
+
+enum tri_status tri__pack_check(struct tri__trunk *t, const char *model,
+                                const struct tri_progress *progress, struct tri_packs_report *to,
+                                struct tri_error *err)
+{
+    struct tri__pack p = { .t = t };
+    char text[8192];
+    uint64_t done = 0, total = 0;
+    if (!pack_folder(&p, model, t->format))
+        return tri_fail(err, TRI_ARG, "the model's path is too long");
+    snprintf(text, sizeof text, "%s/index.json", p.folder);
+    to->packs++;
+    bool finished = access(text, F_OK) == 0;
+    const char *why = finished ? index_fault(&p) : "missing: packing was not finished";
+    if (why) {
+        snprintf(text, sizeof text, "%s/index.json: %s; %s", p.folder, why,
+                 finished ? "remove the folder and pack again" : "pack again, it goes on");
+        tell_fault(to, text);
+        return TRI_OK;
+    }
+    enum tri_status st = TRI_OK;
+    for (int64_t u = 0; u < t->n_units; u++)
+        total += t->unit[u].bytes;
+    for (int64_t u = 0; u < t->n_units && !st; u++) {
+        st = check_unit(&p, u, to, err);
+        done += t->unit[u].bytes;
+        if (!st && tri_tick(progress, "pack", done, total))
+            st = tri_fail(err, TRI_CANCELLED, "checking was stopped");
+    }
+    return st;
 }
 
 /* ---- writing ---- */

@@ -113,6 +113,10 @@ struct tri__step {
 };
 
 /* model_trunk.c: writes a pack; the model needs its shape and checkpoint only. */
+TRI_MUST_CHECK enum tri_status tri__trunk_check_packs(struct tri_model *m, const char *folder,
+                                                      const struct tri_progress *progress,
+                                                      struct tri_packs_report *report,
+                                                      struct tri_error *err);
 TRI_MUST_CHECK enum tri_status tri__trunk_pack(struct tri_model *m, const char *folder,
                                                const struct tri_model_options *options,
                                                struct tri_pack_report *report,

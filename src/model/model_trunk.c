@@ -230,6 +230,21 @@ enum tri_status tri__trunk_pack(struct tri_model *m, const char *folder,
     return tri__pack_write(m->trunk, folder, &options->progress, report, err);
 }
 
+enum tri_status tri__trunk_check_packs(struct tri_model *m, const char *folder,
+                                       const struct tri_progress *progress,
+                                       struct tri_packs_report *report, struct tri_error *err)
+{
+    enum tri_status st = open_list(m, err);
+    for (int f = TRI_TRUNK_DISK; f < TRI_TRUNK_STREAM && !st; f++) {
+        if (!tri__pack_exists(folder, (enum tri_trunk)f))
+            continue;
+        m->trunk->format = (enum tri_trunk)f;
+        tri__trunk_place(m->trunk);
+        st = tri__pack_check(m->trunk, folder, progress, report, err);
+    }
+    return st;
+}
+
 enum tri_trunk tri_model_trunk(const struct tri_model *model)
 {
     return model->trunk->windows ? TRI_TRUNK_STREAM : model->trunk->format;

@@ -104,6 +104,12 @@ TRI_MUST_CHECK enum tri_status tri__pack_write(struct tri__trunk *t, const char 
                                                struct tri_pack_report *report,
                                                struct tri_error *err);
 
+/* Faults of a pack in t->format go to the report; a failure is one of checking itself. */
+bool tri__pack_exists(const char *model, enum tri_trunk format);
+TRI_MUST_CHECK enum tri_status tri__pack_check(struct tri__trunk *t, const char *model,
+                                               const struct tri_progress *progress,
+                                               struct tri_packs_report *to, struct tri_error *err);
+
 /* model_stream.c: the thread that brings units to the windows. */
 TRI_MUST_CHECK enum tri_status tri__stream_open(struct tri__trunk *t, struct tri_error *err);
 void tri__stream_close(struct tri__trunk *t);
