@@ -239,13 +239,17 @@ struct tri_step_event {
  * next step; a chunk that has no room for a tile beside the decoding sequences gives up that
  * promise (schedulers keep it larger).
  *
- * A failure returned here is the model's (I/O, memory): every sequence that took part has ended
- * and must recompute. NaN or Inf ends only the sequences whose logits hold it.
+ * A failure returned here is the model's (I/O, memory; TRI_CANCELLED when a tap stopped the step):
+ * every sequence that took part has ended and must recompute. NaN or Inf ends only the sequences
+ * whose logits hold it.
  */
 enum { TRI_ENGINE_GRID_TOKENS = 64 };
 TRI_MUST_CHECK enum tri_status tri_engine_step(struct tri_engine *engine,
                                                const struct tri_step_event **events,
                                                int64_t *n_events, struct tri_error *err);
+
+/* Within a step (that is, from taps): does the sequence take part in it? */
+bool tri_sequence_in_step(const struct tri_sequence *sequence);
 
 /* From the next step on, watch with these taps instead (not copied); NULL: with none. */
 void tri_engine_watch(struct tri_engine *engine, const struct tri_taps *taps);

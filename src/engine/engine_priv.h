@@ -99,7 +99,7 @@ struct tri_sequence {
     int64_t max_tokens, n_tokens;
     int32_t *tokens; /* [max_tokens] */
     uint32_t *marks; /* [vocab], see tri__engine_pick */
-    bool active, paused;
+    bool active, paused, in_step; /* in_step: while a step runs in which it takes part */
     int64_t halt; /* see tri_sequence_halt */
     uint64_t age;
     int64_t first_output;    /* n_tokens when generation started */

@@ -220,6 +220,11 @@ int64_t tri_sequence_computed(const struct tri_sequence *sequence)
     return tri_state_tokens(sequence->state);
 }
 
+bool tri_sequence_in_step(const struct tri_sequence *sequence)
+{
+    return sequence->in_step;
+}
+
 bool tri_sequence_active(const struct tri_sequence *sequence)
 {
     return sequence->active;

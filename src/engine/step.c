@@ -89,6 +89,7 @@ static struct shares plan(struct tri_engine *e, int64_t n_active)
             continue;
         rows = rows ? rows : room;
         e->order[to.n] = s;
+        s->in_step = true;
         bool last = rows == pending(s);
         e->runs[to.n] = (struct tri_run){
             .state = s->state,
@@ -252,6 +253,8 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
     struct tri_error failure = { 0 };
     enum tri_status st = tri_model_forward(e->model, e->runs, to.n, e->taps, &failure);
     uint64_t end = now_ns();
+    for (int64_t i = 0; i < to.n; i++)
+        e->order[i]->in_step = false;
     account(e, &to, end - begin);
     if (st != TRI_OK && st != TRI_NUMERIC) {
         for (int64_t i = 0; i < to.n; i++)

@@ -10,7 +10,6 @@
 struct tri__sched_profile {
     struct tri_profile time;
     struct tri_experts_stats before;
-    struct tri_taps taps;
     int32_t *routes; /* [layers][chunk_tokens][topk] of the step that runs */
     bool *routed;    /* [layers] */
     int64_t layers, rows, topk, experts;
@@ -20,7 +19,8 @@ struct tri__sched_profile {
 static void on_routes(void *arg, int64_t layer, const int32_t *experts, const float *weights,
                       int64_t n_rows, int64_t topk)
 {
-    struct tri__sched_profile *p = arg;
+    const struct tri_sched *s = arg;
+    struct tri__sched_profile *p = s->profile;
     (void)weights;
     if (layer >= p->layers || n_rows > p->rows || topk != p->topk)
         return;
@@ -38,7 +38,6 @@ static struct tri__sched_profile *open_profile(struct tri_sched *s)
     p->rows = tri_model_chunk_tokens(s->model);
     p->topk = spec->topk;
     p->experts = spec->experts;
-    p->taps = (struct tri_taps){ .routes = on_routes, .arg = p };
     p->routes = tri_calloc((size_t)(p->layers * p->rows * p->topk) + 1, sizeof *p->routes);
     p->routed = tri_calloc((size_t)p->layers + 1, sizeof *p->routed);
     s->profile = p;
@@ -76,7 +75,7 @@ void tri__sched_profile_begin(struct tri_sched *s)
     if (!p || (!want && !p->on))
         return;
     p->on = want;
-    tri_engine_watch(s->engine, want ? &p->taps : NULL);
+    s->taps.routes = want ? on_routes : NULL;
     tri_model_profile(s->model, want ? &p->time : NULL);
     memset(&p->time, 0, sizeof p->time);
     memset(p->routed, 0, (size_t)p->layers * sizeof *p->routed);

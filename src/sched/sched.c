@@ -202,6 +202,27 @@ static void sleep_until_news(struct tri_sched *s)
     (void)pthread_cond_timedwait(&s->changed, &s->lock, &t);
 }
 
+/*
+ * After a layer: is the step still for somebody? A step of a streamed model takes many seconds;
+ * when all who take part in it have gone it is given up, at the cost of their states. Where one of
+ * several has gone it goes on: it costs the others little, and giving it up would cost them their
+ * states. Short steps end by themselves, and so does one that lacks only the head.
+ */
+static int on_layer(void *arg, int64_t layer, int64_t layers)
+{
+    struct tri_sched *s = arg;
+    bool wanted = false;
+    if (layer + 1 == layers || tri__sched_now_s() - s->step_began_s < TRI_SCHED_LONG_STEP_S)
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    for (int64_t i = 0; i < s->options.slots && !s->stopping; i++) {
+        const struct tri_job *job = s->slot[i].job;
+        wanted |= job && !job->cancelled && tri_sequence_in_step(s->slot[i].sequence);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return !wanted;
+}
+
 static void *run(void *arg)
 {
     struct tri_sched *s = arg;
@@ -218,13 +239,14 @@ static void *run(void *arg)
             continue;
         }
         tri__sched_profile_begin(s);
+        s->step_began_s = tri__sched_now_s();
         pthread_mutex_unlock(&s->lock);
         const struct tri_step_event *events = NULL;
         int64_t n_events = 0;
         struct tri_error failure = { 0 };
         enum tri_status st = tri_engine_step(s->engine, &events, &n_events, &failure);
         pthread_mutex_lock(&s->lock);
-        if (st != TRI_OK)
+        if (st != TRI_OK && st != TRI_CANCELLED) /* cancelled: end_cancelled tells it */
             tell_failure(s, &failure);
         tri__sched_profile_end(s, events, n_events);
         for (int64_t i = 0; st == TRI_OK && i < n_events; i++)
@@ -303,6 +325,8 @@ enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     pthread_cond_init(&s->keeper.changed, NULL);
+    s->taps = (struct tri_taps){ .layer = on_layer, .arg = s };
+    tri_engine_watch(engine, &s->taps);
     st = tri_prefixes_open(&s->tree, budget, err);
     if (st == TRI_OK)
         st = open_slots(s, err);
@@ -341,6 +365,7 @@ void tri_sched_close(struct tri_sched *sched)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    tri_engine_watch(s->engine, NULL);
     save_slots(s);
     tri__keeper_close(s);
     for (int64_t i = 0; s->slot && i < s->options.slots; i++)

@@ -38,7 +38,8 @@ enum {
     TRI_SCHED_MAX_CHECKPOINTS = 16384, /* of both tiers */
     TRI_SCHED_MAX_FILES = 15360,       /* of these, in files */
     TRI_SCHED_MAX_WRITES = 8,          /* files waiting to be written; more are left out */
-    TRI_SCHED_PATIENCE_S = 2
+    TRI_SCHED_PATIENCE_S = 2,
+    TRI_SCHED_LONG_STEP_S = 1 /* a step that has lasted longer may be given up in the middle */
 };
 
 struct tri_sched;
@@ -142,7 +143,8 @@ void tri_job_profile(struct tri_job *job, struct tri_job_profile *out);
 /* Takes the next event. False: none now; `wake` will tell. */
 bool tri_job_read(struct tri_job *job, struct tri_job_event *out);
 void tri_job_facts(struct tri_job *job, struct tri_job_facts *out);
-/* Asks the job to end, at the latest after the step that runs now. Its end event still comes. */
+/* Asks the job to end: after the layer that is computed now when the step is a long one and for
+ * nobody else, else after the step. Its end event still comes. */
 void tri_job_cancel(struct tri_job *job);
 /* Text of an end by error; valid until the job is released. */
 const char *tri_job_error(struct tri_job *job);

@@ -98,6 +98,8 @@ struct tri_sched {
     struct tri__keeper keeper;
     struct tri_state *shape; /* an empty state, for the folder to look at */
     struct tri_sched_stats stats;
+    struct tri_taps taps; /* of every step; routes only while a job is profiled */
+    double step_began_s;
     struct tri__sched_profile *profile; /* NULL until a job asks for one */
 };
 

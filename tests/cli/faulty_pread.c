@@ -1,6 +1,7 @@
 /*
- * Preloaded into trireme by test_store.py: pread of files whose name ends in .safetensors goes wrong
- * while the file that PREAD_FAULT names exists; its first word says how (eio, short, zero).
+ * Preloaded into trireme by tests: pread of files whose name ends in .safetensors goes wrong while
+ * the file that PREAD_FAULT names exists; its first word says how (eio, short, zero, slow: each
+ * takes a tenth of a second, but for those of the first thread, which opens the model).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,6 +44,11 @@ ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
     }
     if (!strcmp(how, "zero"))
         return 0;
+    if (!strcmp(how, "slow")) {
+        if (gettid() != getpid())
+            usleep(100000);
+        return real(fd, buf, bytes, offset);
+    }
     return real(fd, buf, bytes > 512 ? bytes / 2 : bytes, offset);
 }
 

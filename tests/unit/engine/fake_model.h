@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "model/model.h"
 
-enum { FAKE_VOCAB = 97, FAKE_ROOM = 4096 };
+enum { FAKE_VOCAB = 97, FAKE_ROOM = 4096, FAKE_LAYERS = 40 };
 
 struct tri_state {
     int64_t n, max, room;
@@ -24,9 +24,10 @@ struct tri_state {
 struct tri_model {
     struct tri_spec spec;
     int64_t chunk_tokens;
-    int64_t poison;       /* NaN logits right after this token id; -1: never */
-    enum tri_status fail; /* returned by the next forward */
-    _Atomic int slow_us;  /* a step takes at least so long */
+    int64_t poison;                         /* NaN logits right after this token id; -1: never */
+    enum tri_status fail;                   /* returned by the next forward */
+    _Atomic int slow_us;                    /* a step takes at least so long */
+    _Atomic int slow_layer_us, layers_done; /* so long each of FAKE_LAYERS; 0: no layers */
     int64_t calls, rows_last, runs_last, rows[256]; /* rows[i]: of the i-th call */
 };
 
@@ -182,14 +183,30 @@ static void fake_logits(const int32_t *seen, int64_t n, float *logits)
     }
 }
 
+/* Layers of slow_layer_us each; non-zero: the tap stopped the step. */
+static int fake_layers(struct tri_model *model, const struct tri_taps *taps)
+{
+    for (int64_t l = 0; model->slow_layer_us && l < FAKE_LAYERS; l++) {
+        usleep((useconds_t)model->slow_layer_us);
+        model->layers_done++;
+        if (taps && taps->layer && taps->layer(taps->arg, l, FAKE_LAYERS))
+            return 1;
+    }
+    return 0;
+}
+
 enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run *runs,
                                   int64_t n_runs, const struct tri_taps *taps,
                                   struct tri_error *err)
 {
-    (void)taps;
     enum tri_status st = model->fail;
     model->fail = TRI_OK;
     usleep((useconds_t)model->slow_us);
+    if (fake_layers(model, taps)) {
+        for (int64_t i = 0; i < n_runs; i++)
+            tri_state_clear(runs[i].state);
+        return tri_fail(err, TRI_CANCELLED, "stopped");
+    }
     int64_t rows = 0;
     for (int64_t i = 0; i < n_runs && st == TRI_OK; i++) {
         struct tri_state *s = runs[i].state;

@@ -296,6 +296,54 @@ static void cancelled_jobs_end_once(void **state)
     rig_down(&rig);
 }
 
+static void wait_for_layers(const struct rig *rig, int n)
+{
+    for (int i = 0; i < 5000 && rig->model.layers_done < n; i++)
+        usleep(1000);
+    assert_true(rig->model.layers_done >= n);
+}
+
+/* A step of 40 layers takes 6 s here: given up when it is for nobody, finished when it is not. */
+static void a_long_step_for_nobody_is_given_up(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ask a = make_ask(40, 1, 5), b = make_ask(30, 2, 1);
+    struct tri_job *job, *other;
+    enum tri_job_end end;
+    rig_up(&rig, (struct tri_sched_options){ .slots = 2 });
+    rig.model.slow_layer_us = 150000;
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+    wait_for_layers(&rig, 1);
+    tri_job_cancel(job);
+    assert_int_equal(finish(job, &a, &end), 0);
+    assert_int_equal(end, TRI_JOB_CANCELLED);
+    assert_in_range(rig.model.layers_done, 6, 15); /* one second, and not much more */
+    tri_job_release(job);
+    rig.model.slow_layer_us = 0;
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK); /* the slot is usable, its state gone */
+    assert_int_equal(finish(job, &a, &end), 5);
+    assert_int_equal(cached(job), 0);
+    tri_job_release(job);
+
+    /* Two together: one goes, the other gets the tokens it would have got. */
+    a = make_ask(40, 3, 5);
+    rig.model.slow_us = 200000; /* both are there when the next step is planned */
+    assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
+    assert_int_equal(submit(&rig, &b, &other, NULL), TRI_OK);
+    usleep(100000);
+    rig.model.slow_us = 0;
+    rig.model.layers_done = 0;
+    rig.model.slow_layer_us = 40000;
+    wait_for_layers(&rig, 30);
+    rig.model.slow_layer_us = 1000;
+    tri_job_release(job);
+    assert_int_equal(finish(other, &b, &end), 1);
+    assert_int_equal(end, TRI_JOB_LENGTH);
+    tri_job_release(other);
+    rig_down(&rig);
+}
+
 static void a_reader_who_is_behind_stops_only_himself(void **state)
 {
     (void)state;
@@ -818,6 +866,7 @@ int main(void)
         cmocka_unit_test(branches_start_at_borders),
         cmocka_unit_test(the_store_keeps_its_size),
         cmocka_unit_test(cancelled_jobs_end_once),
+        cmocka_unit_test(a_long_step_for_nobody_is_given_up),
         cmocka_unit_test(a_reader_who_is_behind_stops_only_himself),
         cmocka_unit_test(limits_and_failures),
         cmocka_unit_test(limits_of_opening),
