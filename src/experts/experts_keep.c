@@ -5,7 +5,7 @@
  *   magic 8 | rows 8 | experts 8 | heat float32 [rows][experts] | tri_hash64 of all before 8
  *
  * One process holds the folder for writing (an advisory lock); another one reads and is told so. A
- * damaged or foreign file is ignored, a folder that cannot be written to is no failure.
+ * damaged or foreign file is ignored, a folder that cannot be written to is a note, no failure.
  */
 #include "experts/experts_priv.h"
 
@@ -64,25 +64,53 @@ static void read_heats(struct tri_experts *s)
     tri_free(data);
 }
 
+static void tell_unwritten(const struct tri_experts *s, const char *path, int error)
+{
+    struct tri_error err = { 0 };
+    (void)tri_fail_errno(&err, TRI_IO, error, "statistics of experts are not kept: %s", path);
+    tri_note(&s->keep_notes, "%s", err.text);
+}
+
 void tri__keep_open(struct tri_experts *s, const char *folder, const struct tri_notes *notes)
 {
     char path[4096];
     if (!folder || snprintf(s->keep_folder, sizeof s->keep_folder, "%s/.trireme", folder) >=
                        (int)sizeof s->keep_folder)
         return;
+    s->keep_notes = *notes;
     read_heats(s);
-    if (mkdir(s->keep_folder, 0700) && errno != EEXIST)
-        return; /* a read-only model folder: nothing is kept */
+    if (mkdir(s->keep_folder, 0700) && errno != EEXIST) {
+        tell_unwritten(s, s->keep_folder, errno);
+        return;
+    }
     path_in(path, s, "lock");
     s->keep_lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (s->keep_lock < 0)
+    if (s->keep_lock < 0) {
+        tell_unwritten(s, path, errno);
         return;
+    }
     if (flock(s->keep_lock, LOCK_EX | LOCK_NB)) {
         close(s->keep_lock);
         s->keep_lock = -1;
         tri_note(notes, "another process keeps the statistics of %s; this one only reads them",
                  folder);
     }
+}
+
+/* All of it, flushed; 0 or the errno that stopped it. */
+static int write_whole(const char *path, const void *data, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), error = 0;
+    if (fd < 0)
+        return errno;
+    ssize_t n = write(fd, data, bytes);
+    if (n != (ssize_t)bytes)
+        error = n < 0 ? errno : ENOSPC;
+    if (fsync(fd) && !error)
+        error = errno;
+    if (close(fd) && !error)
+        error = errno;
+    return error;
 }
 
 /* Temporary file, then rename: whoever is killed here leaves the old file or the new one. */
@@ -101,13 +129,13 @@ static void write_heats(const struct tri_experts *s)
     uint64_t sum = buf.failed ? 0 : tri_hash64(0, buf.data, buf.len_bytes);
     path_in(path, s, "experts.heat");
     path_in(temp, s, "experts.heat.new");
-    int fd = tri_buf_add(&buf, &sum, sizeof sum)
-                 ? -1
-                 : open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        bool whole = write(fd, buf.data, buf.len_bytes) == (ssize_t)buf.len_bytes && !fsync(fd);
-        if (close(fd) || !whole || rename(temp, path))
-            unlink(temp);
+    int error =
+        tri_buf_add(&buf, &sum, sizeof sum) ? ENOMEM : write_whole(temp, buf.data, buf.len_bytes);
+    if (!error && rename(temp, path))
+        error = errno;
+    if (error) {
+        tell_unwritten(s, path, error);
+        unlink(temp);
     }
     tri_buf_fini(&buf);
 }

@@ -99,6 +99,7 @@ struct tri_experts {
     uint64_t busy_since_ns; /* a read is in flight since; 0: none */
     char keep_folder[4000]; /* <model>/.trireme */
     int keep_lock;          /* held for writing; -1: nothing is kept */
+    struct tri_notes keep_notes;
 };
 
 /* experts_policy.c */

@@ -15,7 +15,8 @@ struct tri_drive_test {
     int fd[TRI_DRIVE_TEST_FILES], files;
     uint64_t blocks[TRI_DRIVE_TEST_FILES]; /* where a read may begin in each */
     uint64_t read_bytes, random;
-    char *buffers;
+    void *memory;
+    char *buffers; /* in it, at a block's start: direct reads want that */
     uint64_t buffers_bytes;
 };
 
@@ -56,8 +57,9 @@ enum tri_status tri_drive_test_open(struct tri_drive_test **out,
     t->read_bytes = (o->read_bytes + BLOCK - 1) / BLOCK * BLOCK;
     t->buffers_bytes = t->read_bytes * (uint64_t)o->depth;
     void *p = NULL;
-    enum tri_status st = tri_budget_alloc(budget, TRI_MEM_OTHER, t->buffers_bytes, &p, err);
-    t->buffers = p;
+    enum tri_status st = tri_budget_alloc(budget, TRI_MEM_OTHER, t->buffers_bytes + BLOCK, &p, err);
+    t->memory = p;
+    t->buffers = (char *)p + (BLOCK - (uintptr_t)p % BLOCK) % BLOCK;
     for (int i = 0; i < o->files && !st; i++)
         st = open_file(t, o->file[i], err);
     if (!st)
@@ -78,7 +80,7 @@ void tri_drive_test_close(struct tri_drive_test *t)
     tri_aio_close(t->aio);
     for (int i = 0; i < t->files; i++)
         close(t->fd[i]);
-    tri_budget_free(t->budget, TRI_MEM_OTHER, t->buffers, t->buffers_bytes);
+    tri_budget_free(t->budget, TRI_MEM_OTHER, t->memory, t->memory ? t->buffers_bytes + BLOCK : 0);
     tri_free(t);
 }
 

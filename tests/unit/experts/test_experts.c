@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -243,6 +244,51 @@ static void statistics_outlive_the_run(void **state)
     assert_int_equal(rmdir(folder), 0); /* nothing else was left behind */
 }
 
+static void take_note(void *arg, const char *text)
+{
+    char(*notes)[600] = arg;
+    int n = notes[0][0] != 0;
+    assert_int_equal(notes[1][0], 0);
+    snprintf(notes[n], sizeof notes[n], "%s", text);
+}
+
+/* A place that cannot be written to is said once, with the file and why, and harms nothing. */
+static void statistics_that_cannot_be_written(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        char folder[] = "/tmp/trireme-keep-XXXXXX", path[64], lock[96], heat[96], notes[2][600];
+        struct store s;
+        memset(notes, 0, sizeof notes);
+        assert_non_null(mkdtemp(folder));
+        snprintf(path, sizeof path, "%s/.trireme", folder);
+        snprintf(lock, sizeof lock, "%s/lock", path);
+        snprintf(heat, sizeof heat, "%s/experts.heat", path);
+        struct tri_experts_options o = { .keep_folder = folder, .notes = { take_note, notes } };
+        if (kind == 0) { /* a file where the folder would be */
+            FILE *f = fopen(path, "w");
+            assert_non_null(f);
+            fclose(f);
+        }
+        assert_int_equal(open_store(&s, o, 12 * 6600, NULL), TRI_OK);
+        if (kind == 1) /* a folder where the file would be */
+            assert_int_equal(mkdir(heat, 0700), 0);
+        assert_int_equal(notes[0][0] != 0, kind == 0);
+        assert_int_equal(run_tokens(s.experts, 5, 3, MOST, NULL), TRI_OK);
+        close_store(&s);
+        assert_non_null(strstr(notes[0], kind == 0 ? lock : heat));
+        assert_non_null(strstr(notes[0], strerror(kind == 0 ? ENOTDIR : EISDIR)));
+        assert_int_equal(notes[1][0], 0);
+        rmdir(heat);
+        unlink(lock);
+        if (kind == 0)
+            unlink(path);
+        else
+            assert_int_equal(rmdir(path), 0);
+        assert_int_equal(rmdir(folder), 0);
+    }
+}
+
 static struct tri_aio *sim(struct tri_aio_sim plan)
 {
     struct tri_aio *aio = NULL;
@@ -305,6 +351,7 @@ int main(void)
         cmocka_unit_test(direct_reads_are_the_same_bytes),
         cmocka_unit_test(frequent_experts_stay),
         cmocka_unit_test(statistics_outlive_the_run),
+        cmocka_unit_test(statistics_that_cannot_be_written),
         cmocka_unit_test(a_failed_read_names_its_expert),
         cmocka_unit_test(a_stalled_drive_ends_the_round),
         cmocka_unit_test(too_little_memory_is_refused),
