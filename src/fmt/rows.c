@@ -164,42 +164,52 @@ void tri_row_decode(float *out, enum tri_dtype dtype, const void *data, const vo
     }
 }
 
-/* Largest magnitude; NaN when any value is NaN or Inf, so that the group's scale becomes NaN. */
+/* Largest magnitude; NaN when any value is NaN or Inf, so that the group's scale becomes NaN.
+ * Magnitudes are ordered as their bits are, and integers have no early way out: this vectorises. */
 static float group_amax(const float *in, int64_t n)
 {
-    float amax = 0;
+    uint32_t most = 0;
+    float amax;
     for (int64_t i = 0; i < n; i++) {
-        float m = fabsf(in[i]);
-        if (!(m < INFINITY))
-            return NAN;
-        amax = m > amax ? m : amax;
+        uint32_t bits;
+        memcpy(&bits, in + i, sizeof bits);
+        bits &= 0x7fffffff;
+        most = (int32_t)bits > (int32_t)most ? bits : most;
     }
-    return amax;
+    memcpy(&amax, &most, sizeof amax);
+    return amax < INFINITY ? amax : NAN;
 }
 
 /*
- * in / scale kept within [lo, hi] and rounded to nearest even; a zero or NaN scale gives 0. Adding
+ * in / scale rounded to nearest even and kept within [lo, hi]; a zero or NaN scale gives 0. Adding
  * 1.5 * 2^23 leaves no bits below the units, so the sum itself rounds: nearbyintf without a call.
+ * A scale is never less than half of amax / hi (a subnormal one), so quotients are small, and
+ * integers are clamped: floats would branch.
  */
-static int quantum(float in, float scale, int lo, int hi)
+static void quantise(int8_t *restrict q, const float *restrict in, int64_t n, float scale,
+                     const int range[2])
 {
-    if (!(scale > 0))
-        return 0;
-    float q = in / scale;
-    q = q > (float)lo ? q : (float)lo;
-    q = q < (float)hi ? q : (float)hi;
-    return (int)((q + 0x1.8p23f) - 0x1.8p23f);
+    int lo = range[0], hi = range[1];
+    if (!(scale > 0)) {
+        memset(q, 0, (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int v = (int)((in[i] / scale + 0x1.8p23f) - 0x1.8p23f);
+        v = v > lo ? v : lo;
+        v = v < hi ? v : hi;
+        q[i] = (int8_t)v;
+    }
 }
 
 static void encode_i8(int8_t *q, void *scales, const float *in, int64_t cols)
 {
+    static const int range[2] = { -127, 127 };
     for (int64_t c = 0, g = 0; c < cols; c += TRI_I8_GROUP, g++) {
         int64_t n = least(TRI_I8_GROUP, cols - c);
         uint16_t bits = tri_bf16_encode(group_amax(in + c, n) / 127);
-        float scale = tri_bf16_decode(bits);
         put16(scales, g, bits);
-        for (int64_t i = 0; i < n; i++)
-            q[c + i] = (int8_t)quantum(in[c + i], scale, -127, 127);
+        quantise(q + c, in + c, n, tri_bf16_decode(bits), range);
     }
 }
 
@@ -211,13 +221,15 @@ static void put_nibble(uint8_t *q, int64_t c, uint8_t n, uint8_t fill)
 
 static void encode_i4(uint8_t *q, void *scales, const float *in, int64_t cols)
 {
+    static const int range[2] = { -8, 7 };
     for (int64_t c = 0, g = 0; c < cols; c += TRI_I4_GROUP, g++) {
         int64_t n = least(TRI_I4_GROUP, cols - c);
+        int8_t whole[TRI_I4_GROUP];
         uint16_t bits = tri_bf16_encode(group_amax(in + c, n) / 7);
-        float scale = tri_bf16_decode(bits);
         put16(scales, g, bits);
+        quantise(whole, in + c, n, tri_bf16_decode(bits), range);
         for (int64_t i = 0; i < n; i++)
-            put_nibble(q, c + i, (uint8_t)(quantum(in[c + i], scale, -8, 7) + 8), 8);
+            put_nibble(q, c + i, (uint8_t)(whole[i] + 8), 8);
     }
 }
 
