@@ -31,7 +31,7 @@
 
 enum {
     TRI_GRAMMAR_MAX_SCHEMA_BYTES = 1 << 20, /* of the request's schemas together, as JSON text */
-    TRI_GRAMMAR_MAX_SCHEMA_DEPTH = 64,      /* nesting of a schema */
+    TRI_GRAMMAR_MAX_SCHEMA_DEPTH = 512,     /* schemas within each other, through $ref too */
     TRI_GRAMMAR_MAX_NODES = 100000,         /* of the network */
     TRI_GRAMMAR_MAX_WORK = 20000000,        /* steps of compiling; about half a second */
     TRI_GRAMMAR_MAX_PATTERN_BYTES = 4096,   /* of one regular expression */

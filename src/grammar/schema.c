@@ -24,9 +24,6 @@ size_t tri__path_down(struct tri__build *b, const char *format, ...)
     va_end(args);
     tri_buf_puts(&b->path, "/");
     tri_buf_puts(&b->path, tri_printable(safe, sizeof safe, text, strlen(text)));
-    if (++b->depth > 4 * TRI_GRAMMAR_MAX_SCHEMA_DEPTH)
-        tri__build_fail(b, TRI_LIMIT, "%s: nested deeper than %d", b->root_name,
-                        TRI_GRAMMAR_MAX_SCHEMA_DEPTH);
     return was;
 }
 
@@ -35,7 +32,6 @@ void tri__path_up(struct tri__build *b, size_t was)
     b->path.len_bytes = was;
     if (b->path.data)
         b->path.data[was] = 0;
-    b->depth--;
 }
 
 uint32_t tri__refuse(struct tri__build *b, const char *keyword, const char *why)
@@ -490,11 +486,9 @@ uint32_t tri__put_any_value(struct tri__build *b, unsigned types, bool raw, uint
     return tri__put_call(b, b->any_value, next);
 }
 
-uint32_t tri__put_value(struct tri__build *b, const struct tri__value_of *v, uint32_t next)
+static uint32_t put_schema(struct tri__build *b, const struct tri__value_of *v, uint32_t next)
 {
     static const char *const unions[] = { "anyOf", "oneOf", "allOf" };
-    if (b->failed || v->types == 0 || next == TRI__NOWHERE || json_is_false(v->schema))
-        return TRI__NOWHERE;
     if (json_is_true(v->schema))
         return tri__put_any_value(b, v->types, v->raw, next);
     if (!json_is_object(v->schema))
@@ -511,4 +505,18 @@ uint32_t tri__put_value(struct tri__build *b, const struct tri__value_of *v, uin
         return put_enum(b, v, next);
     unsigned types = v->types & declared_types(b, v->schema);
     return b->failed ? TRI__NOWHERE : put_typed(b, v->schema, types, v->raw, next);
+}
+
+/* Each level of schemas is one of the C stack, hence the limit; $ref leads to a level too. */
+uint32_t tri__put_value(struct tri__build *b, const struct tri__value_of *v, uint32_t next)
+{
+    if (b->failed || v->types == 0 || next == TRI__NOWHERE || json_is_false(v->schema))
+        return TRI__NOWHERE;
+    if (b->depth >= TRI_GRAMMAR_MAX_SCHEMA_DEPTH)
+        return tri__build_fail(b, TRI_LIMIT, "%s: schemas within each other more than %d deep",
+                               b->root_name, TRI_GRAMMAR_MAX_SCHEMA_DEPTH);
+    b->depth++;
+    uint32_t start = put_schema(b, v, next);
+    b->depth--;
+    return start;
 }

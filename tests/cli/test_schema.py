@@ -150,6 +150,24 @@ class Schema(unittest.TestCase):
         self.assertIn("steps to compile", self.one(schema=obj(
             {"required": [f"p{i}" for i in range(6000)]}, **{f"p{i}": False for i in range(6000)}))["error"])
 
+    def test_schemas_within_each_other(self):
+        """512 of them; each of these types counts twice, as the one referred to and the one that refers. References
+        alone count too, so that no chain of them is deeper than the stack."""
+        def types(n):
+            defs = {f"t{i}": obj(x={"$ref": f"#/$defs/t{i + 1}"}) for i in range(n)}
+            return {"$defs": {**defs, f"t{n}": I}, "$ref": "#/$defs/t0"}
+        def chain(n):
+            defs = {f"t{i}": {"$ref": f"#/$defs/t{i + 1}"} for i in range(n)}
+            return {"$defs": {**defs, f"t{n}": I}, "$ref": "#/$defs/t0"}
+        at = types(255)
+        self.assertNotIn("error", self.one(schema=at))
+        defs = at.pop("$defs")
+        past = self.one(schema={"$defs": defs, "anyOf": [at]})
+        self.assertEqual(past.get("status"), -11, past)
+        self.assertIn("more than 512 deep", past["error"])
+        for n in (511, 3000, 20000):
+            self.assertIn("more than 512 deep", self.one(schema=chain(n)).get("error", ""), n)
+
     def test_nesting_while_matching(self):
         deep = lambda n: "[" * n + "]" * n
         fits = self.one(schema=True, **{"try": [deep(40), deep(200)]})["fits"]
