@@ -9,10 +9,10 @@
 #include "api/gauges_list.h"
 
 /* What the HTTP room tells; after them come the limits of the api. */
-static const char *const http_limits[] = { "body_bytes",  "bodies_bytes",        "line_bytes",
-                                           "head_bytes",  "head_fields",         "head_time",
-                                           "body_rate",   "write_stall",         "output_bytes",
-                                           "connections", "connections_per_peer" };
+static const char *const http_limits[] = { "body_bytes",  "bodies_bytes",         "line_bytes",
+                                           "head_bytes",  "head_fields",          "head_time",
+                                           "body_rate",   "write_stall",          "output_bytes",
+                                           "connections", "connections_per_peer", "descriptors" };
 
 enum {
     N_HTTP_LIMITS = sizeof http_limits / sizeof http_limits[0],

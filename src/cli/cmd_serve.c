@@ -201,6 +201,8 @@ static error_t parse_work(int key, char *arg, struct argp_state *state)
         o->cache_folder_bytes = size_of(state, "cache-dir-size", arg);
         return 0;
     case KEY_NAME:
+        if (!*arg)
+            argp_error(state, "--name: a name, please");
         o->name = arg;
         return 0;
     case KEY_STRICT:

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/model_path.h"
+#include "os/descriptors.h"
 #include "text/text.h"
 
 /* Memory left for other things when slots are sized to what fits. */
 static const uint64_t slack_bytes = 16 << 20;
+static const int64_t spare_descriptors = 64;
 /* Prompt rows of a step that others wait for too (docs/findings/071-serve-load.md). */
 static const int64_t shared_rows = 128;
 /* And for the ids that states in the cache folder are for. */
@@ -150,6 +152,25 @@ static enum tri_status open_engine(struct tri_served *s, const struct tri_serve_
     return tri_engine_open(&s->engine, s->opened.model, &engine, s->opened.budget, err);
 }
 
+/*
+ * One descriptor a connection, and some for the server itself, for files of kept states and for
+ * those who are told that there are too many. What is more than this process may have is not
+ * promised: who comes too late gets the answer of --max-connections.
+ */
+static int64_t connections_that_fit(const struct tri_serve_options *o)
+{
+    int64_t asked = o->limits.connections, others = tri_descriptors_open() + spare_descriptors;
+    int64_t fit = tri_descriptors_raise(others + asked) - others;
+    if (fit >= asked)
+        return asked;
+    fit = fit < 1 ? 1 : fit;
+    fprintf(stderr,
+            "note: %lld connections at once instead of %lld: this process may open no more files "
+            "(ulimit -n)\n",
+            (long long)fit, (long long)asked);
+    return fit;
+}
+
 static void log_line(void *arg, const char *text)
 {
     (void)arg;
@@ -179,9 +200,11 @@ static enum tri_status open_front(struct tri_served *s, const struct tri_serve_o
     enum tri_status st = tri_api_open(&s->api, api, err);
     if (st != TRI_OK)
         return st;
+    struct tri_http_limits limits = o->limits;
+    limits.connections = connections_that_fit(o);
     const struct tri_http_options http = { .address = o->address,
                                            .port = (int)o->port,
-                                           .limits = o->limits,
+                                           .limits = limits,
                                            .tls_cert = o->tls_cert,
                                            .tls_key = o->tls_key,
                                            .admit = tri_api_admit,
@@ -191,6 +214,19 @@ static enum tri_status open_front(struct tri_served *s, const struct tri_serve_o
                                            .arg = s->api };
     st = tri_http_open(&s->http, &http, err);
     return st == TRI_OK ? tri_api_attach(s->api, s->http, err) : st;
+}
+
+/* Where memory lacks, what a server keeps beside the model is worth a word. */
+static enum tri_status open_model(struct tri_served *s, const struct tri_serve_options *o,
+                                  const struct tri_model_flags *flags, struct tri_error *err)
+{
+    struct tri_error why = { 0 };
+    enum tri_status st = tri_flags_open(&s->opened, flags, &why);
+    if (st == TRI_BUDGET)
+        return tri_fail(err, st,
+                        "%s; or keep less for requests: --parallel %lld and --cache-ram %lldM now",
+                        why.text, (long long)o->parallel, (long long)(o->cache_bytes >> 20));
+    return st == TRI_OK ? st : tri_fail(err, st, "%s", why.text);
 }
 
 enum tri_status tri_serve_open(struct tri_served *out, const struct tri_serve_options *options,
@@ -209,7 +245,7 @@ enum tri_status tri_serve_open(struct tri_served *out, const struct tri_serve_op
     if (st == TRI_OK)
         st = tri_tokenizer_open(&out->tok, folder, err);
     if (st == TRI_OK)
-        st = tri_flags_open(&out->opened, &flags, err);
+        st = open_model(out, options, &flags, err);
     if (st == TRI_OK) {
         find_name(out, folder, options->name);
         st = open_engine(out, options, &api, err);

@@ -419,12 +419,15 @@ static int64_t connections_of(const struct tri_http *http, const char *peer)
     return n;
 }
 
+/* Owns fd, also when it fails. */
 static struct tri_http_request *open_connection(struct tri_http *http, evutil_socket_t fd)
 {
     const struct timeval second = { 1, 0 };
     struct tri_http_request *c = tri_calloc(1, sizeof *c);
-    if (!c)
+    if (!c) {
+        evutil_closesocket(fd);
         return NULL;
+    }
     c->http = http;
     c->bev = http->tls ? tri__http_tls_bufferevent(http, fd)
                        : bufferevent_socket_new(http->base, fd, BEV_OPT_CLOSE_ON_FREE);
@@ -434,6 +437,8 @@ static struct tri_http_request *open_connection(struct tri_http *http, evutil_so
             event_free(c->tick);
         if (c->bev)
             bufferevent_free(c->bev); /* closes fd */
+        else
+            evutil_closesocket(fd);
         tri_free(c);
         return NULL;
     }
@@ -456,11 +461,8 @@ void tri__http_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     (void)listener;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     struct tri_http_request *c = open_connection(http, fd);
-    if (!c) {
-        if (http->tls == NULL)
-            close(fd);
+    if (!c)
         return;
-    }
     name_peer(c, peer, (socklen_t)peer_bytes);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_READ, 0, READ_HIGH_BYTES);

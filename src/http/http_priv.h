@@ -72,7 +72,7 @@ struct tri_http {
     int64_t connections, bodies_bytes; /* bodies_bytes: held by all connections */
     bool draining;
     struct tri__http_hook *hooks;
-    struct event *wake;
+    struct event *wake, *rested; /* rested: listen again after a failed accept */
     int wake_fd;
     pthread_mutex_t lock; /* of the posts */
     struct tri__http_post *posts;

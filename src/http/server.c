@@ -11,7 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 512 };
+enum {
+    BACKLOG = 512,
+    SPARE_FILES = 8,        /* the loop, its signals, wake-ups and the socket take no more */
+    ACCEPT_REST_US = 100000 /* after an accept that failed for want of descriptors or memory */
+};
 
 double tri__http_now_s(void)
 {
@@ -123,6 +127,56 @@ enum tri_status tri_http_signal(struct tri_http *http, int signal_number, void (
 
 /* --- opening --------------------------------------------------------------------------------- */
 
+static void on_rested(evutil_socket_t fd, short what, void *arg)
+{
+    struct tri_http *http = arg;
+    (void)fd;
+    (void)what;
+    if (http->listener)
+        evconnlistener_enable(http->listener);
+}
+
+/*
+ * No descriptor or no memory for who wants in: they wait in the kernel's queue, and the loop serves
+ * who is in. Without a rest the socket would be ready, and fail, without end.
+ */
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    struct tri_http *http = arg;
+    const struct timeval rest = { 0, ACCEPT_REST_US };
+    if (http->options.refused)
+        http->options.refused(http->options.arg, "descriptors");
+    if (event_add(http->rested, &rest) == 0)
+        evconnlistener_disable(listener);
+}
+
+static void be_quiet(int severity, const char *text)
+{
+    (void)severity;
+    (void)text;
+}
+
+/* The loop's library ends the process when it lacks descriptors: make sure before that it does not.
+ */
+static enum tri_status check_files(struct tri_error *err)
+{
+    int fd[SPARE_FILES], n = 0;
+    while (n < SPARE_FILES) {
+        fd[n] = eventfd(0, EFD_CLOEXEC);
+        if (fd[n] < 0)
+            break;
+        n++;
+    }
+    int failed = n < SPARE_FILES ? errno : 0;
+    while (n > 0)
+        close(fd[--n]);
+    if (failed)
+        return tri_fail_errno(err, TRI_IO, failed,
+                              "the server needs %d more descriptors (raise ulimit -n)",
+                              SPARE_FILES);
+    return TRI_OK;
+}
+
 static enum tri_status listen_on(struct tri_http *http, struct tri_error *err)
 {
     const struct tri_http_options *o = &http->options;
@@ -140,6 +194,7 @@ static enum tri_status listen_on(struct tri_http *http, struct tri_error *err)
     freeaddrinfo(list);
     if (!http->listener)
         return tri_fail_errno(err, TRI_IO, failed, "cannot listen on %s port %d", address, o->port);
+    evconnlistener_set_error_cb(http->listener, on_accept_error);
     struct sockaddr_storage at;
     socklen_t bytes = sizeof at;
     http->port = o->port;
@@ -155,7 +210,8 @@ static enum tri_status open_wake(struct tri_http *http, struct tri_error *err)
     if (http->wake_fd < 0)
         return tri_fail_errno(err, TRI_IO, errno, "no eventfd");
     http->wake = event_new(http->base, http->wake_fd, EV_READ | EV_PERSIST, on_wake, http);
-    if (!http->wake || event_add(http->wake, NULL) != 0)
+    http->rested = event_new(http->base, -1, 0, on_rested, http);
+    if (!http->rested || !http->wake || event_add(http->wake, NULL) != 0)
         return tri_fail(err, TRI_NOMEM, "no memory for the server");
     return TRI_OK;
 }
@@ -171,8 +227,11 @@ enum tri_status tri_http_open(struct tri_http **out, const struct tri_http_optio
     if (getrandom(&http->serial, sizeof http->serial, 0) != (ssize_t)sizeof http->serial)
         http->serial = (uint64_t)time(NULL);
     pthread_mutex_init(&http->lock, NULL);
-    http->base = event_base_new();
-    enum tri_status st = http->base ? TRI_OK : tri_fail(err, TRI_NOMEM, "no event loop");
+    event_set_log_callback(be_quiet);
+    enum tri_status st = check_files(err);
+    http->base = st == TRI_OK ? event_base_new() : NULL;
+    if (st == TRI_OK && !http->base)
+        st = tri_fail(err, TRI_NOMEM, "no event loop");
     if (st == TRI_OK && !options->tls_cert != !options->tls_key)
         st = tri_fail(err, TRI_ARG, "TLS needs a certificate and a private key");
     if (st == TRI_OK && options->tls_cert)
@@ -204,6 +263,8 @@ void tri_http_close(struct tri_http *http)
             event_free(hook->event);
         tri_free(hook);
     }
+    if (http->rested)
+        event_free(http->rested);
     if (http->wake)
         event_free(http->wake);
     if (http->base)

@@ -23,14 +23,14 @@ def need_nano():
 
 
 class Server:
-    def __init__(self, *args):
+    def __init__(self, *args, preexec=None):
         self.process = subprocess.Popen(
             [TRIREME, "serve", str(NANO), "--port", "0", "--ram", "1G", "--threads", "1", *args],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=preexec)
         line = self.process.stdout.readline().decode()
         found = re.search(r":(\d+) ", line)
         if not found:
-            raise RuntimeError(self.process.stderr.read().decode())
+            raise RuntimeError(self.process.communicate()[1].decode())
         self.port = int(found.group(1))
 
     def close(self):

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -205,6 +206,47 @@ class Limits(unittest.TestCase):
             self.assertGreaterEqual(hits(server, limit), 1)
             for s in held:
                 s.close()
+            self.assertEqual(server.close(), 0)
+
+    def test_descriptors(self):
+        """The soft limit is raised; what the hard one forbids is said at the start and answered with 503; and when no
+        descriptor is left at all, the server rests instead of trying without end."""
+        def limited(soft, hard, connections):
+            server = Server("--context", "256", "--max-connections", str(connections), preexec=lambda:
+                            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+            held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+            time.sleep(0.3)
+            return server, held
+
+        def end(server, held):
+            for s in held:
+                s.close()
+            self.assertTrue(wait_for(lambda: server.ask("GET", "/health")[0] == 200))
+            server.process.send_signal(signal.SIGTERM)
+            _, said = server.process.communicate(timeout=30)
+            self.assertEqual(server.process.returncode, 0)
+            return said.decode()
+
+        server, held = limited(30, 400, 120)
+        self.assertEqual(server.ask("GET", "/health")[0], 200)
+        self.assertEqual(end(server, held), "")
+        server, held = limited(30, 130, 120)
+        self.assertEqual(server.ask("GET", "/health")[0], 503)
+        self.assertRegex(end(server, held), r"\Anote: \d\d connections at once instead of 120[^\n]*ulimit -n\)\n\Z")
+        server, held = limited(40, 40, 120)
+        cpu_s = lambda: sum(map(int, pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().split()[13:15])) / 100
+        begin = cpu_s()
+        time.sleep(1)
+        self.assertLess(cpu_s() - begin, 0.5)
+        said = end(server, held)
+        self.assertEqual(said.count("\n"), 1, said[:500])
+        for limit in range(6, 26):  # it starts, or says in one line what it lacks
+            try:
+                server = Server("--context", "256", preexec=lambda n=limit:
+                                resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
+            except RuntimeError as e:
+                self.assertRegex(str(e), r"trireme: [^\n]*Too many open files\n\Z")
+                continue
             self.assertEqual(server.close(), 0)
 
     def test_bad_flags(self):
