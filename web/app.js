@@ -94,7 +94,7 @@ class Answer {
     calls.forEach((call) => askResult(call));
     this.message.tool_calls = calls.length ? calls.map(({ id, type, function: f }) => ({ id, type, function: f })) : undefined;
     this.at = messages.length;
-    if (!bad) messages.push(this.message);
+    if (!bad && this.turn.isConnected) messages.push(this.message);  // not if all was cleared meanwhile
     scroll(false);
   }
 }

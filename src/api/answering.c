@@ -331,11 +331,13 @@ static void finish_choice(struct tri__choice *c, enum tri_job_end end)
         end_well(x);
 }
 
-static void fail_choice(struct tri__choice *c, const char *text)
+/* TRI_LIMIT is the request's own doing: its biases and its form leave no token. */
+static void fail_choice(struct tri__choice *c, const struct tri_error *err)
 {
     struct tri__exchange *x = c->x;
     struct tri__fault fault = { 0 };
-    tri__fault_is(&fault, 500, "generation_failed", "%s", text);
+    int status = err->status == TRI_LIMIT ? 400 : err->status == TRI_CANCELLED ? 503 : 500;
+    tri__fault_is(&fault, status, "generation_failed", "%s", err->text);
     tri__gauges_request(x->api->gauges, c, "error", tri__api_now_s() - x->begin_s);
     end_with_fault(x, &fault);
 }
@@ -355,8 +357,9 @@ static bool take_event(struct tri__choice *c, const struct tri_job_event *e)
 {
     struct tri_error err = { 0 };
     if (e->end == TRI_JOB_ERROR || e->end == TRI_JOB_CANCELLED) {
-        fail_choice(c,
-                    e->end == TRI_JOB_CANCELLED ? "the server is closing" : tri_job_error(c->job));
+        if (e->end == TRI_JOB_CANCELLED)
+            (void)tri_fail(&err, TRI_CANCELLED, "the server is closing");
+        fail_choice(c, e->end == TRI_JOB_CANCELLED ? &err : tri_job_error(c->job));
         return false;
     }
     if (e->token >= 0) {
@@ -365,7 +368,8 @@ static bool take_event(struct tri__choice *c, const struct tri_job_event *e)
         if (c->x->p.logprobs && !ends)
             c->x->format->logprob(c, e);
         if (!take_token(c, e->token, &err)) {
-            fail_choice(c, err.text);
+            err.status = TRI_FORMAT; /* what the model wrote is not the client's fault */
+            fail_choice(c, &err);
             return false;
         }
     }

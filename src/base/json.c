@@ -47,6 +47,8 @@ enum tri_status tri_json_parse(json_t **out, const char *name, const char *text,
                         TRI_JSON_MAX_DEPTH);
     json_error_t why;
     json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!json && !why.text[0]) /* jansson says what is wrong with a text, and nothing of memory */
+        return tri_fail(err, TRI_NOMEM, "%s: no memory for its JSON", name);
     if (!json) {
         char safe[200];
         return tri_fail(err, TRI_FORMAT, "%s: not valid JSON: line %d, column %d: %s", name,

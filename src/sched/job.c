@@ -182,9 +182,9 @@ void tri_job_cancel(struct tri_job *job)
     pthread_mutex_unlock(&job->sched->lock);
 }
 
-const char *tri_job_error(struct tri_job *job)
+const struct tri_error *tri_job_error(const struct tri_job *job)
 {
-    return job->error.text;
+    return &job->error;
 }
 
 void tri_job_release(struct tri_job *job)

@@ -146,8 +146,9 @@ void tri_job_facts(struct tri_job *job, struct tri_job_facts *out);
 /* Asks the job to end: after the layer that is computed now when the step is a long one and for
  * nobody else, else after the step. Its end event still comes. */
 void tri_job_cancel(struct tri_job *job);
-/* Text of an end by error; valid until the job is released. */
-const char *tri_job_error(struct tri_job *job);
+/* Why a job ended by error; valid until it is released. TRI_LIMIT: what it asked for allows
+ * nothing. */
+const struct tri_error *tri_job_error(const struct tri_job *job);
 /* The caller is done with the job: cancels it if it still runs. NULL is fine. */
 void tri_job_release(struct tri_job *job);
 

@@ -233,6 +233,44 @@ class Way(Folder):
             self.assertGreater(server.metric("vllm:num_preemptions_total"), 0)
             self.assertEqual(server.close(), 0)
 
+    def test_who_is_sent_back_keeps_the_form(self):
+        """A schema, a tool call and a choice of a regular expression go on where they were: the same answers as when
+        alone, and valid ones, however often others come first."""
+        form = {"type": "object", "additionalProperties": False, "required": ["name", "n"], "properties": {
+            "name": {"type": "string", "pattern": "^[a-z]{100,150}$"},
+            "n": {"type": "array", "items": {"type": "integer"}, "minItems": 40, "maxItems": 50}}}
+        bodies = [dict(more, messages=[{"role": "user", "content": "Give JSON"}], seed=seed, priority=5)
+                  for seed in range(2) for more in (
+                      {"response_format": {"type": "json_schema", "json_schema": {"name": "f", "schema": form}},
+                       "reasoning_effort": "none"},
+                      {"tools": [{"type": "function", "function": {"name": "f", "parameters": form}}],
+                       "tool_choice": "required"},
+                      {"structured_outputs": {"regex": "([a-z]{5}-){30,40}"}, "reasoning_effort": "none"})]
+        server, got = Server("--context", "4096", "--parallel", "1"), {}
+
+        def ask(i):
+            got[i] = server.post("/v1/chat/completions", bodies[i])["choices"][0]
+        for i in range(len(bodies)):
+            ask(i)
+        want, got = got, {}
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(bodies))]
+        for t in threads:
+            t.start()
+        while any(t.is_alive() for t in threads):
+            self.complete(server, "Hi", 3, priority=-1)
+        self.assertGreaterEqual(server.metric("vllm:num_preemptions_total"), len(bodies))
+        for i, one in got.items():
+            message, alone = one["message"], want[i]["message"]
+            for call in message.get("tool_calls", []) + alone.get("tool_calls", []):
+                self.assertEqual(len(json.loads(call["function"]["arguments"])["name"]) // 100, 1)
+                del call["id"]
+            self.assertEqual(message, alone)
+            if i % 3 == 0:
+                self.assertIn(len(json.loads(message["content"])["n"]), range(40, 51))
+            if i % 3 == 2:
+                self.assertRegex(message["content"], r"\A([a-z]{5}-){30,40}\Z")
+        self.assertEqual(server.close(), 0)
+
     def test_who_does_not_read_makes_room(self):
         """The only slot belongs to a client that stopped reading; after 2 s the next one has it. When
         the first reads again, it gets all of its answer."""

@@ -183,6 +183,15 @@ class Structured(WithServer):
             "type": "json_schema", "schema": PERSON}}})
         self.assertTrue(is_person(json.loads(got["content"][-1]["text"])), got)
 
+    def test_biases_that_leave_nothing(self):
+        """The client's own contradiction is a 400 and no fault of the server."""
+        ban = {str(byte): -100 for byte in range(97, 123)}
+        for form in ({"regex": "a"}, {"choice": ["a", "b"]}, {"regex": "1[a-z]"}):
+            error = self.chat(400, structured_outputs=form, logit_bias=ban)["error"]
+            self.assertEqual(error["type"], "invalid_request_error")
+            self.assertIn("logit bias", error["message"])
+        self.assertEqual(self.choice(structured_outputs={"regex": "1"}, logit_bias=ban)["message"]["content"], "1")
+
     def test_refused(self):
         bad = {"type": "object", "properties": {"a": {"not": {}}}}
         form = lambda schema, **more: {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}

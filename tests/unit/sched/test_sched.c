@@ -417,7 +417,7 @@ static void limits_and_failures(void **state)
     assert_int_equal(submit(&rig, &ask[0], &job[0], NULL), TRI_OK);
     assert_int_equal(finish(job[0], &ask[0], &end), 0);
     assert_int_equal(end, TRI_JOB_ERROR);
-    assert_non_null(strstr(tri_job_error(job[0]), "NaN"));
+    assert_non_null(strstr(tri_job_error(job[0])->text, "NaN"));
     tri_job_release(job[0]);
     ask[1] = make_ask(5, 0, 3);
     assert_int_equal(submit(&rig, &ask[1], &job[1], NULL), TRI_OK);
