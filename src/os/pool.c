@@ -178,6 +178,23 @@ int tri_pool_threads(const struct tri_pool *pool)
     return pool->threads;
 }
 
+enum tri_status tri_pool_bind(struct tri_pool *pool, int thread, const uint64_t *cpus, size_t bytes,
+                              struct tri_error *err)
+{
+    union { /* room for more CPUs than a cpu_set_t has */
+        cpu_set_t set;
+        unsigned char byte[8192 / 8];
+    } to = { .byte = { 0 } };
+    TRI_ASSERT(thread >= 1 && thread < pool->threads && bytes <= sizeof to);
+    for (size_t i = 0; i < bytes * 8; i++)
+        if (cpus[i / 64] >> (i % 64) & 1)
+            CPU_SET_S(i, sizeof to, &to.set);
+    int rc = pthread_setaffinity_np(pool->ids[thread - 1], sizeof to, &to.set);
+    if (rc == 0)
+        return TRI_OK;
+    return tri_fail_errno(err, TRI_IO, rc, "worker thread %d cannot be bound to CPUs", thread);
+}
+
 void tri_pool_for(struct tri_pool *pool, int64_t items, int64_t grain, tri_pool_fn fn, void *arg)
 {
     TRI_ASSERT(grain >= 1);

@@ -5,6 +5,7 @@
 #ifndef TRI_OS_POOL_H
 #define TRI_OS_POOL_H
 
+#include <stddef.h>
 #include "base/status.h"
 
 struct tri_pool;
@@ -18,6 +19,12 @@ TRI_MUST_CHECK enum tri_status tri_pool_open(struct tri_pool **out, int threads,
                                              struct tri_error *err);
 void tri_pool_close(struct tri_pool *pool);
 int tri_pool_threads(const struct tri_pool *pool);
+
+/* Lets worker `thread` (from 1) run on these CPUs alone: bit n % 64 of word n / 64, `bytes` of them
+ * in all. TRI_IO when the system refuses; the worker then runs where it could before. */
+TRI_MUST_CHECK enum tri_status tri_pool_bind(struct tri_pool *pool, int thread,
+                                             const uint64_t *cpus, size_t bytes,
+                                             struct tri_error *err);
 
 /*
  * Runs fn over [0, items) in pieces of `grain` (>= 1) items, handed out as workers come free, and
