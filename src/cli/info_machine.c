@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "os/host.h"
 #include "os/memory.h"
+#include "os/numa.h"
 
 static const char *compiler(void)
 {
@@ -20,7 +21,20 @@ static const char *compiler(void)
 #endif
 }
 
-static int machine_json(const struct tri_host *h, const struct tri_memory_facts *m)
+/* What --numa auto does here. */
+static json_t *numa_json(const struct tri_numa_plan *plan)
+{
+    json_t *nodes = json_array();
+    for (int i = 0; i < TRI_NUMA_MAX_NODES; i++)
+        if (plan->nodes[i / 64] >> (i % 64) & 1)
+            json_array_append_new(nodes, json_integer(i));
+    return json_pack("{s:o, s:i, s:b, s:b, s:s}", "memory_nodes", nodes, "cpu_nodes",
+                     plan->cpu_nodes, "interleave", plan->interleave, "bind", plan->bind, "why",
+                     plan->why);
+}
+
+static int machine_json(const struct tri_host *h, const struct tri_memory_facts *m,
+                        const struct tri_numa_plan *numa)
 {
     json_t *kernels = json_array();
     const struct tri_kernel_name *k = NULL;
@@ -37,6 +51,7 @@ static int machine_json(const struct tri_host *h, const struct tri_memory_facts 
                         limited ? json_integer((json_int_t)m->limit_bytes) : json_null());
     json_object_set_new(machine, "cgroup_used_bytes",
                         limited ? json_integer((json_int_t)m->group_used_bytes) : json_null());
+    json_object_set_new(machine, "numa", numa_json(numa));
     return tri_info_print_json(json_pack("{s:s, s:s, s:o, s:o}", "version", TRI_VERSION, "compiler",
                                          compiler(), "machine", machine, "kernels", kernels));
 }
@@ -45,11 +60,13 @@ int tri_info_machine(const struct tri_info_request *request)
 {
     struct tri_host h;
     struct tri_memory_facts m;
+    struct tri_numa_plan numa;
     char a[TRI_HUMAN_BYTES], b[TRI_HUMAN_BYTES];
     tri_host_read(&h);
     tri_memory_read(&m, "");
+    tri_numa_here(&numa, TRI_NUMA_AUTO);
     if (request->json)
-        return machine_json(&h, &m);
+        return machine_json(&h, &m, &numa);
     printf("trireme   %s, built with %s\n", TRI_VERSION, compiler());
     printf("cpu       %s, %d of %d CPUs usable here\n", h.cpu[0] ? h.cpu : "unknown", h.cpus,
            h.cpus_online);
@@ -59,6 +76,7 @@ int tri_info_machine(const struct tri_info_request *request)
     if (m.limit_bytes != UINT64_MAX)
         printf("container at most %s, %s in use (cgroup v%d)\n", tri_human_bytes(a, m.limit_bytes),
                tri_human_bytes(b, m.group_used_bytes), m.cgroup_version);
+    printf("numa      auto: %s\n", numa.why);
     printf("system    %s\n", h.kernel);
     printf("kernels  ");
     for (int i = 0;; i++) {

@@ -30,7 +30,8 @@ enum {
     KEY_SHARD_DIR,
     KEY_LOOKAHEAD,
     KEY_PER_TOKEN,
-    KEY_REGRET
+    KEY_REGRET,
+    KEY_NUMA
 };
 
 static const struct argp_option flag_options[] = {
@@ -48,6 +49,10 @@ static const struct argp_option flag_options[] = {
       10 },
     { "cache", KEY_CACHE, "FORMAT", 0, "MLA cache: f32, bf16 or fp8 (default f32)", 10 },
     { "threads", KEY_THREADS, "N", 0, "Worker threads (default: all CPUs allowed)", 10 },
+    { "numa", KEY_NUMA, "MODE", 0,
+      "Memory interleaved over the machine's nodes and threads bound to them: auto (default: where "
+      "several nodes may be used), interleave or off",
+      10 },
     { "chunk", KEY_CHUNK, "N", 0, "Tokens per prefill step (default 512)", 10 },
     { "layers", KEY_LAYERS, "N", 0, "Run only the first N layers", 10 },
     { 0, 0, 0, 0, "Experts that do not all fit in memory:", 11 },
@@ -128,6 +133,9 @@ static const struct choice caches[] = {
 static const struct choice policies[] = {
     { "cycle", TRI_EXPERTS_CYCLE }, { "lru", TRI_EXPERTS_LRU }, { "lfu", TRI_EXPERTS_LFU }, { 0 }
 };
+static const struct choice numas[] = {
+    { "auto", TRI_NUMA_AUTO }, { "interleave", TRI_NUMA_INTERLEAVE }, { "off", TRI_NUMA_OFF }, { 0 }
+};
 static const struct choice engines[] = {
     { "auto", TRI_AIO_AUTO }, { "uring", TRI_AIO_URING }, { "threads", TRI_AIO_THREADS }, { 0 }
 };
@@ -164,6 +172,48 @@ static void parse_int_flag(const struct argp_state *state, const char *option, c
         argp_error(state, "--%s %s: 1 to %lld", option, arg, (long long)most);
 }
 
+/* How experts are kept and read, and the lossy options. */
+static error_t parse_expert_flag(int key, char *arg, struct argp_state *state)
+{
+    struct tri_model_flags *f = state->input;
+    struct tri_model_options *o = &f->options;
+    int64_t n = 0;
+    switch (key) {
+    case KEY_EXPERTS:
+        parse_size_flag(state, "expert-ram", arg, &o->expert_bytes);
+        return 0;
+    case KEY_POLICY:
+        o->expert_policy = (enum tri_expert_policy)choose(state, "expert-policy", arg, policies);
+        return 0;
+    case KEY_IO:
+        o->engine = (enum tri_aio_engine)choose(state, "io", arg, engines);
+        return 0;
+    case KEY_PAGE_CACHE:
+        o->expert_io = (enum tri_expert_io)choose(state, "page-cache", arg, page_cache);
+        return 0;
+    case KEY_DEPTH:
+        parse_int_flag(state, "io-depth", arg, TRI_AIO_MAX_DEPTH, &n);
+        o->queue_depth = (int)n;
+        return 0;
+    case KEY_LOOKAHEAD:
+        if (!tri_parse_int(arg, 0, TRI_EXPERTS_MAX_AHEAD, &o->lookahead))
+            argp_error(state, "--lookahead %s: 0 to %d", arg, TRI_EXPERTS_MAX_AHEAD);
+        return 0;
+    case KEY_PER_TOKEN:
+        parse_int_flag(state, "experts-per-token", arg, 1 << 16, &o->experts_per_token);
+        return 0;
+    case KEY_REGRET:
+        parse_int_flag(state, "prefer-cached", arg, 99, &n);
+        o->cache_regret = (float)n / 100;
+        return 0;
+    case KEY_NOTHING:
+        o->keep_nothing = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t parse_flag(int key, char *arg, struct argp_state *state)
 {
     struct tri_model_flags *f = state->input;
@@ -189,49 +239,22 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         parse_int_flag(state, "threads", arg, TRI_POOL_MAX_THREADS, &n);
         o->threads = (int)n;
         return 0;
+    case KEY_NUMA:
+        f->numa = (enum tri_numa)choose(state, "numa", arg, numas);
+        return 0;
     case KEY_CHUNK:
         parse_int_flag(state, "chunk", arg, TRI_MODEL_MAX_CHUNK_TOKENS, &o->chunk_tokens);
         return 0;
     case KEY_LAYERS:
         parse_int_flag(state, "layers", arg, TRI_SPEC_MAX_LAYERS, &o->layers);
         return 0;
-    case KEY_EXPERTS:
-        parse_size_flag(state, "expert-ram", arg, &o->expert_bytes);
-        return 0;
-    case KEY_POLICY:
-        o->expert_policy = (enum tri_expert_policy)choose(state, "expert-policy", arg, policies);
-        return 0;
-    case KEY_IO:
-        o->engine = (enum tri_aio_engine)choose(state, "io", arg, engines);
-        return 0;
-    case KEY_PAGE_CACHE:
-        o->expert_io = (enum tri_expert_io)choose(state, "page-cache", arg, page_cache);
-        return 0;
-    case KEY_DEPTH:
-        parse_int_flag(state, "io-depth", arg, TRI_AIO_MAX_DEPTH, &n);
-        o->queue_depth = (int)n;
-        return 0;
     case KEY_SHARD_DIR:
         if (o->shard_dirs.n == TRI_WEIGHTS_MAX_FOLDERS)
             argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
         o->shard_dirs.name[o->shard_dirs.n++] = arg;
         return 0;
-    case KEY_LOOKAHEAD:
-        if (!tri_parse_int(arg, 0, TRI_EXPERTS_MAX_AHEAD, &o->lookahead))
-            argp_error(state, "--lookahead %s: 0 to %d", arg, TRI_EXPERTS_MAX_AHEAD);
-        return 0;
-    case KEY_PER_TOKEN:
-        parse_int_flag(state, "experts-per-token", arg, 1 << 16, &o->experts_per_token);
-        return 0;
-    case KEY_REGRET:
-        parse_int_flag(state, "prefer-cached", arg, 99, &n);
-        o->cache_regret = (float)n / 100;
-        return 0;
-    case KEY_NOTHING:
-        o->keep_nothing = true;
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_expert_flag(key, arg, state);
     }
 }
 
@@ -298,6 +321,23 @@ static struct tri_model_options watched(const struct tri_model_flags *flags, str
     return options;
 }
 
+/* Before anything large is allocated. What cannot be had costs speed alone: a note. */
+static void place_memory(struct tri_opened *out, const struct tri_model_flags *flags)
+{
+    struct tri_error refused = { 0 };
+    tri_numa_here(&out->numa, flags->numa);
+    enum tri_status st = tri_numa_apply(&out->numa, &out->numa_before, &refused);
+    if (st)
+        snprintf(out->numa.why, sizeof out->numa.why, "%.190s", refused.text);
+    out->numa.interleave = out->numa_before.changed;
+    if (flags->quiet)
+        return;
+    if (st)
+        print_note(NULL, refused.text);
+    else if (flags->numa == TRI_NUMA_INTERLEAVE && !out->numa.interleave)
+        fprintf(stderr, "note: --numa interleave: %s\n", out->numa.why);
+}
+
 enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_flags *flags,
                                struct tri_error *err)
 {
@@ -310,6 +350,8 @@ enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_fl
         st = find_ceiling(&ram, err);
     if (!st)
         st = tri_budget_open(&out->budget, ram, err);
+    place_memory(out, flags);
+    options.numa = &out->numa;
     if (!st)
         st = tri_model_open(&out->model, out->folder, &options, out->budget, err);
     if (line.drawn)
@@ -345,6 +387,7 @@ void tri_flags_close(struct tri_opened *opened)
 {
     tri_model_close(opened->model);
     tri_budget_close(opened->budget);
+    tri_numa_restore(&opened->numa_before);
     opened->model = NULL;
     opened->budget = NULL;
 }

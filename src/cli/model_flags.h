@@ -9,11 +9,13 @@
 #include <stdbool.h>
 #include "base/mem.h"
 #include "model/model.h"
+#include "os/numa.h"
 
 struct tri_model_flags {
     const char *model;  /* -m, or a positional the command chose; NULL: the nano model */
     uint64_t ram_bytes; /* 0: from free memory and cgroup */
     bool quiet;         /* no progress, no notes */
+    enum tri_numa numa;
     struct tri_model_options options;
 };
 
@@ -26,6 +28,8 @@ struct tri_opened {
     char folder[4096];
     struct tri_folders shard_dirs;
     double load_s;
+    struct tri_numa_plan numa;
+    struct tri_numa_before numa_before; /* put back by tri_flags_close */
 };
 
 /* Resolves the folder, opens budget and model; progress on a terminal's stderr. */

@@ -93,6 +93,7 @@ struct speed_report {
     int peaks;
     double read_bytes_per_s; /* the best of all passes */
     int reads, threads;
+    bool bound; /* the threads of the read test to NUMA nodes, as those of the model */
 };
 
 static inline double speed_row_tokens(const struct speed_row *r)

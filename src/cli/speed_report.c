@@ -150,6 +150,8 @@ void speed_print(const struct speed_report *report, const struct speed_args *a,
            ", loaded in %.1f s\n",
            o->folder, trunk_name(o), act_name(a), tri_dtype_name(tri_model_cache_dtype(o->model)),
            report->threads, tri_model_chunk_tokens(o->model), o->load_s);
+    if (o->numa.interleave)
+        printf("numa     %s\n", o->numa.why);
     print_limits(report);
     print_cost(report);
     print_rows(report);
@@ -215,12 +217,14 @@ void speed_print_json(const struct speed_report *report, const struct speed_args
                                                tri_peak_kind_name(report->peak[i].kind), "loop",
                                                report->peak[i].loop, "operations_per_s",
                                                report->peak[i].ops_per_s));
-    json_t *all = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o}", "model",
-                            o->folder, "trunk", trunk_name(o), "activations", act_name(a), "cache",
-                            tri_dtype_name(tri_model_cache_dtype(o->model)), "threads",
-                            report->threads, "chunk", (json_int_t)tri_model_chunk_tokens(o->model),
-                            "load_s", o->load_s, "read_bytes_per_s", report->read_bytes_per_s,
-                            "peaks", peaks, "cost", cost_json(&report->cost), "rows", rows);
+    json_t *all =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:{s:s, s:b, s:b}}",
+                  "model", o->folder, "trunk", trunk_name(o), "activations", act_name(a), "cache",
+                  tri_dtype_name(tri_model_cache_dtype(o->model)), "threads", report->threads,
+                  "chunk", (json_int_t)tri_model_chunk_tokens(o->model), "load_s", o->load_s,
+                  "read_bytes_per_s", report->read_bytes_per_s, "peaks", peaks, "cost",
+                  cost_json(&report->cost), "rows", rows, "numa", "why", o->numa.why, "interleaved",
+                  o->numa.interleave, "threads_bound", report->bound);
     json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     printf("\n");
     json_decref(all);

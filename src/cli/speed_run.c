@@ -263,6 +263,8 @@ static enum tri_status open_run(struct run *r, struct tri_error *err)
         st = speed_cost_of(&r->report->cost, r->o, err);
     if (!st)
         st = tri_pool_open(&r->pool, a->flags.options.threads, err);
+    if (!st) /* refused: a note was made for the model's threads */
+        r->report->bound = tri_numa_bind(&r->o->numa, r->pool, NULL) == TRI_OK && r->o->numa.bind;
     if (!st && !a->no_limits)
         st = tri_budget_open(&r->read_budget, a->read_bytes, err);
     if (!st && !a->no_limits)

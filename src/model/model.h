@@ -54,6 +54,9 @@ struct tri_model_options {
     enum tri_act act;
     enum tri_dtype cache; /* MLA cache of the sequences: F32 (0), BF16 or E4M3 */
     int threads;          /* 0 = all CPUs allowed to this process */
+    /* Where threads are bound (os/numa.h), read while opening; NULL: they are free. A refusal is
+     * a note. */
+    const struct tri_numa_plan *numa;
     int64_t layers;       /* run only the first N; 0 = all */
     int64_t chunk_tokens; /* most rows of one forward call; 0 = 512 */
     /* Room kept for sequences when experts would otherwise take all memory, in tokens of one

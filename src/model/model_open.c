@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "model/model_priv.h"
 #include "model/model_trunk.h"
+#include "os/numa.h"
 
 enum {
     DEFAULT_CHUNK_TOKENS = 512,
@@ -214,6 +215,13 @@ static enum tri_status open_experts(struct tri_model *m, const char *folder,
     return tri_experts_open(&m->experts, m->ckpt, &m->spec, &o, m->budget, err);
 }
 
+static void bind_threads(struct tri_pool *pool, const struct tri_model_options *options)
+{
+    struct tri_error refused = { 0 };
+    if (tri_numa_bind(options->numa, pool, &refused))
+        tri_note(&options->notes, "threads are not bound to NUMA nodes: %s", refused.text);
+}
+
 /* What a model is, before any weight: config, checkpoint, threads, this rank's slice. */
 static enum tri_status open_shape(struct tri_model *m, const char *folder,
                                   const struct tri_model_options *options, struct tri_error *err)
@@ -224,6 +232,8 @@ static enum tri_status open_shape(struct tri_model *m, const char *folder,
     enum tri_status st = tri_spec_load(&m->spec, config, &options->notes, err);
     if (!st)
         st = tri_pool_open(&m->pool, options->threads, err);
+    if (!st)
+        bind_threads(m->pool, options);
     if (!st)
         st = tri_checkpoint_open_spread(&m->ckpt, folder, &options->shard_dirs, &m->spec,
                                         tri_pool_threads(m->pool), &options->notes, err);

@@ -252,6 +252,19 @@ class Machine(Case):
         self.assertTrue(any(k["operation"].startswith("matmul") for k in got["kernels"]))
         self.assertIn(got["version"], info().stdout)
 
+    def test_numa(self):
+        got = self.json()["machine"]["numa"]
+        self.assertIn("numa      auto: " + got["why"], info().stdout)
+        nodes = pathlib.Path("/sys/devices/system/node")
+        if not (nodes / "online").exists():
+            self.assertFalse(got["interleave"])
+            return
+        with open("/proc/self/status") as f:
+            allowed = next(line.split()[1] for line in f if line.startswith("Mems_allowed_list"))
+        if allowed.isdigit():
+            self.assertEqual(got["memory_nodes"], [int(allowed)])
+            self.assertFalse(got["interleave"] or got["bind"])
+
     def test_usage(self):
         for args in (["--index", "x"], ["--check"], ["a", "b"], ["a", "--config", "b"], ["--nonsense"]):
             done = info(*args)

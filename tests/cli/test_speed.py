@@ -157,6 +157,18 @@ class Speed(unittest.TestCase):
         out = run("speed", self.model, "--no-limits", "--reps", 1, "--prefill", 8, "--decode", 0).stdout
         self.assertNotIn("% of reading", out)
 
+    def test_numa(self):
+        """One node is enough to interleave over, where the kernel has nodes and allows the call."""
+        args = ("--prefill", 0, "--decode", 1)
+        self.assertFalse(self.measure(*args, "--numa", "off")["numa"]["interleaved"])
+        done = run("speed", self.model, "--json", "--no-limits", "--reps", 1, *args, "--numa", "interleave")
+        got = json.loads(done.stdout)["numa"]
+        if got["interleaved"]:
+            self.assertIn("memory interleaved over ", got["why"])
+        else:
+            self.assertIn(got["why"], done.stderr)
+        self.assertIn("--numa x: one of auto, interleave, off", run("speed", self.model, "--numa", "x", code=2).stderr)
+
     def test_refusals(self):
         for args, want in ((["--prefill", "0", "--decode", "0"], "nothing to measure"), (["--prefill", "x"], "--prefill x"),
                            (["--batch", "0,1"], "--batch"), (["--reps", "0"], "--reps"), (["--read", "1K"], "--read"),
