@@ -365,7 +365,7 @@ static bool take_event(struct tri__choice *c, const struct tri_job_event *e)
     if (e->token >= 0) {
         bool ends = e->end == TRI_JOB_STOP && is_end_id(c->x->api, e->token);
         tell_times(c);
-        if (c->x->p.logprobs && !ends)
+        if (c->x->p.logprobs && (!ends || !c->parser)) /* a chat's end is no part of its answer */
             c->x->format->logprob(c, e);
         if (!take_token(c, e->token, &err)) {
             err.status = TRI_FORMAT; /* what the model wrote is not the client's fault */
@@ -521,6 +521,7 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                  .priority = x->p.priority,
                                  .salt = x->p.salt,
                                  .profile = x->profile && c->index == 0,
+                                 .score = x->p.echo && x->p.logprobs,
                                  .wake = on_wake,
                                  .arg = x };
     r.how = (struct tri_generate){ .sampling = x->p.sampling,
@@ -531,7 +532,8 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                    .bias = x->p.bias,
                                    .n_bias = x->p.n_bias,
                                    .logprobs = x->p.logprobs,
-                                   .top_logprobs = x->p.top_logprobs };
+                                   .top_logprobs = x->p.top_logprobs,
+                                   .prompt_only = x->p.prompt_only };
     r.how.sampling.seed += (uint64_t)(c->index % x->p.n) * 0x9e3779b97f4a7c15u;
     if (x->prompt && c->index == 0)
         tri__exchange_borders(x, &r);

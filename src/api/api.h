@@ -35,6 +35,7 @@
     X(n, TRI_API_MAX_CHOICES, 1, TRI_API_MAX_CHOICES, "choices")                                   \
     X(top_logprobs, TRI_API_MAX_TOP_LOGPROBS, 0, TRI_API_MAX_TOP_LOGPROBS, "alternatives")         \
     X(logit_bias, TRI_ENGINE_MAX_BIAS, 0, TRI_ENGINE_MAX_BIAS, "biases")                           \
+    X(echo_tokens, 32768, 1, 1 << 20, "prompt tokens with log probabilities")                      \
     X(schema_bytes, 1 << 20, 0, TRI_CHAT_MAX_BYTES, "bytes of schema")                             \
     X(preparing_bytes, 256 << 20, 1 << 16, INT64_MAX, "bytes of long bodies being read")
 

@@ -43,6 +43,7 @@ struct tri__params {
     struct tri_sampling sampling;
     int64_t max_tokens, min_tokens, n, top_logprobs, priority;
     bool max_tokens_given, stream, include_usage, continuous_usage, logprobs, ignore_eos, echo;
+    bool prompt_only; /* max_tokens 0 with echo */
     bool return_token_ids, return_progress, timings_per_token;
     const char *stop[TRI_STOP_MAX_STRINGS]; /* point into the parsed body */
     size_t n_stop;
@@ -96,6 +97,7 @@ struct tri__choice {
     struct tri_buf items;   /* responses: finished items, as JSON list elements */
     struct tri_buf offsets; /* completions */
     int64_t text_offset;    /* completions */
+    bool scored;            /* completions: the prompt's log probabilities were written */
 };
 
 /* How one dialect writes. Streams call all but `whole`. */

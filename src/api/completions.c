@@ -55,22 +55,69 @@ static int64_t characters(const struct tri__choice *c, int32_t id)
     return n;
 }
 
-/* item: names; items: log probabilities; logprobs: the likeliest; offsets: in characters. */
-static void note_logprob(struct tri__choice *c, const struct tri_job_event *e)
+/* item: names; offsets: in characters of the text. */
+static void add_name(struct tri__choice *c, int32_t id, const char *comma)
+{
+    tri_buf_puts(&c->item, comma);
+    put_token_name(&c->item, c, id);
+    tri_buf_printf(&c->offsets, "%s%lld", comma, (long long)c->text_offset);
+    c->text_offset += characters(c, id);
+}
+
+/* items: log probabilities; logprobs: the likeliest, and the token itself if it is none of them. */
+static void add_token(struct tri__choice *c, const struct tri_logprob *chosen,
+                      const struct tri_logprob *top, int64_t n_top)
 {
     const char *comma = c->item.len_bytes ? "," : "";
-    tri_buf_puts(&c->item, comma);
-    put_token_name(&c->item, c, e->chosen.id);
-    tri_buf_printf(&c->items, "%s%.6f", comma, (double)e->chosen.logprob);
-    tri_buf_printf(&c->offsets, "%s%lld", comma, (long long)c->text_offset);
-    c->text_offset += characters(c, e->chosen.id);
+    bool told = false;
+    add_name(c, chosen->id, comma);
+    tri_buf_printf(&c->items, "%s%.6f", comma, (double)chosen->logprob);
     tri_buf_printf(&c->logprobs, "%s{", comma);
-    for (int64_t i = 0; i < e->n_top; i++) {
+    for (int64_t i = 0; i < n_top + 1; i++) {
+        const struct tri_logprob *t = i < n_top ? &top[i] : chosen;
+        if (i == n_top && told)
+            break;
+        told |= t->id == chosen->id;
         tri_buf_puts(&c->logprobs, i ? "," : "");
-        put_token_name(&c->logprobs, c, e->top[i].id);
-        tri_buf_printf(&c->logprobs, ":%.6f", (double)e->top[i].logprob);
+        put_token_name(&c->logprobs, c, t->id);
+        tri_buf_printf(&c->logprobs, ":%.6f", (double)t->logprob);
     }
     tri_buf_puts(&c->logprobs, "}");
+}
+
+/* Before anything of the answer: the prompt's tokens. Nothing comes before the first, so it has no
+ * probability. */
+static void add_prompt_scores(struct tri__choice *c)
+{
+    size_t n = 0;
+    const int32_t *ids = tri__choice_prompt(c, &n);
+    const struct tri_scores *scores = tri_job_scores(c->job);
+    TRI_ASSERT(scores->n_done == (int64_t)n - 1);
+    add_name(c, ids[0], "");
+    tri_buf_puts(&c->items, "null");
+    tri_buf_puts(&c->logprobs, "null");
+    for (size_t i = 1; i < n; i++)
+        add_token(c, &scores->chosen[i], scores->top + (int64_t)i * scores->n_top, scores->n_top);
+}
+
+static void put_chunk(struct tri__choice *c, const char *text, size_t n, const char *finish);
+static void stream_echo(struct tri__choice *c);
+
+/* Once, when the prompt has been computed; in a stream with its text. */
+static void tell_prompt(struct tri__choice *c)
+{
+    if (!c->x->p.echo || !c->x->p.logprobs || c->scored)
+        return;
+    c->scored = true;
+    add_prompt_scores(c);
+    if (c->x->p.stream)
+        stream_echo(c);
+}
+
+static void note_logprob(struct tri__choice *c, const struct tri_job_event *e)
+{
+    tell_prompt(c);
+    add_token(c, &e->chosen, e->top, e->n_top);
 }
 
 static void put_logprobs(struct tri_buf *out, struct tri__choice *c)
@@ -137,18 +184,20 @@ static void put_echo(struct tri_buf *out, const struct tri__choice *c)
     tri_buf_fini(&text);
 }
 
-static void begin(struct tri__exchange *x)
+static void stream_echo(struct tri__choice *c)
 {
     struct tri_buf text;
-    if (!x->p.echo)
-        return;
     tri_buf_init(&text, TRI_TURN_MAX_BYTES);
-    for (int64_t i = 0; i < x->n_choices; i++) {
-        tri_buf_clear(&text);
-        put_echo(&text, &x->choice[i]);
-        put_chunk(&x->choice[i], text.data ? text.data : "", text.len_bytes, NULL);
-    }
+    put_echo(&text, c);
+    put_chunk(c, text.data ? text.data : "", text.len_bytes, NULL);
     tri_buf_fini(&text);
+}
+
+/* With log probabilities the prompt waits for them. */
+static void begin(struct tri__exchange *x)
+{
+    for (int64_t i = 0; i < x->n_choices && x->p.echo && !x->p.logprobs; i++)
+        stream_echo(&x->choice[i]);
 }
 
 static void text_piece(struct tri__choice *c, enum tri_event_kind kind, const char *bytes, size_t n)
@@ -165,6 +214,7 @@ static void call(struct tri__choice *c, const struct tri_event *event)
 
 static void choice_end(struct tri__choice *c)
 {
+    tell_prompt(c); /* max_tokens 0: there was no token */
     put_chunk(c, "", 0, c->finish);
 }
 
@@ -195,6 +245,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         tri_json_quote(out, text.data, text.len_bytes);
         tri_buf_fini(&text);
         tri_buf_puts(out, ",\"logprobs\":");
+        tell_prompt(c);
         put_logprobs(out, c);
         tri__openai_prompt_ids(out, c);
         put_end(out, c, c->finish);
@@ -264,20 +315,18 @@ static bool read_prompt(struct tri__exchange *x, const json_t *prompt, struct tr
     return true;
 }
 
-static bool check_fields(const struct tri__params *p, struct tri__fault *fault)
+/* Log probabilities of prompts cost memory, and a pass over lm_head for every few tokens. */
+static bool check_scores(const struct tri__exchange *x, struct tri__fault *fault)
 {
-    if (p->echo && p->logprobs)
-        return tri__fault_bad(fault, "echo",
-                              "echo with logprobs (log probabilities of the prompt) "
-                              "is not supported yet");
-    return true;
+    return !x->p.echo || !x->p.logprobs ||
+           tri__limits_field(x->api, TRI_API_LIMIT_echo_tokens,
+                             (int64_t)x->ids.count_tokens * x->p.n, "prompt", fault);
 }
 
 static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
     return tri__params_read(&x->p, x->api, TRI__COMPLETIONS, x->body, fault) &&
-           check_fields(&x->p, fault) &&
-           read_prompt(x, json_object_get(x->body, "prompt"), fault) &&
+           read_prompt(x, json_object_get(x->body, "prompt"), fault) && check_scores(x, fault) &&
            tri__structured_prepare(x, TRI__COMPLETIONS, fault);
 }
 

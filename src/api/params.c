@@ -303,17 +303,23 @@ static bool read_length(struct tri__params *p, const json_t *body, enum tri__dia
 {
     static const char *const names[] = { "max_tokens", "max_completion_tokens",
                                          "max_output_tokens" };
+    /* Nothing but the prompt's own log probabilities may be wanted. */
+    bool echo = dialect == TRI__COMPLETIONS && json_is_true(json_object_get(body, "echo"));
+    int64_t least = echo ? 0 : 1;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_t *v;
         if (is_given(body, names[i], &v))
             p->max_tokens_given = true;
-        if (!read_int(body, names[i], INTS(1, INT32_MAX), &p->max_tokens, fault))
+        if (!read_int(body, names[i], INTS(least, INT32_MAX), &p->max_tokens, fault))
             return false;
     }
     if (dialect == TRI__MESSAGES && !p->max_tokens_given)
         return tri__fault_bad(fault, "max_tokens", "max_tokens is required");
     if (dialect == TRI__COMPLETIONS && !p->max_tokens_given)
         p->max_tokens = 16; /* OpenAI's default here */
+    p->prompt_only = p->max_tokens_given && p->max_tokens == 0;
+    if (p->prompt_only)
+        p->max_tokens = 1; /* as far as room for it goes */
     return read_int(body, "min_tokens", INTS(0, INT32_MAX), &p->min_tokens, fault);
 }
 

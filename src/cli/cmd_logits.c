@@ -257,7 +257,7 @@ static enum tri_status run_chunks(struct work *w, const struct logits_args *a,
                              .arg = w };
     for (int64_t pos = 0; pos < w->ids.n; pos += chunk) {
         int64_t n = w->ids.n - pos < chunk ? w->ids.n - pos : chunk;
-        struct tri_run run = { w->state, w->ids.id + pos, n, 0, w->logits };
+        struct tri_run run = { w->state, w->ids.id + pos, n, 0, w->logits, NULL };
         enum tri_status st = tri_model_forward(model, &run, 1, &taps, err);
         if (!st)
             st = write_rows(w->out.f, a->out, w->logits, n * spec->vocab, err);

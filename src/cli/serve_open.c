@@ -143,6 +143,7 @@ static enum tri_status open_engine(struct tri_served *s, const struct tri_serve_
                                          .specials = specials,
                                          .short_first = true,
                                          .growing = true,
+                                         .scores = true,
                                          .shared_rows =
                                              small_steps_are_cheap(s) ? shared_rows : 0 };
     if (tri_tokenizer_ranks(s->tok) > tri_model_spec(s->opened.model)->vocab)

@@ -69,7 +69,7 @@ static enum tri_status prefill(struct run *r, struct tri_state *state, int64_t n
         for (int64_t i = 0; i < k; i++)
             r->tokens[i] = random_token(r);
         bool last = logits && at + k == n;
-        r->runs[0] = (struct tri_run){ state, r->tokens, k, k - 1, last ? r->logits : NULL };
+        r->runs[0] = (struct tri_run){ state, r->tokens, k, k - 1, last ? r->logits : NULL, NULL };
         st = forward(r, 1, count, err);
     }
     return st;
@@ -84,7 +84,7 @@ static enum tri_status decode(struct run *r, const struct speed_row *row, bool c
         for (int64_t i = 0; i < row->batch; i++) {
             r->tokens[i] = random_token(r);
             r->runs[i] =
-                (struct tri_run){ r->state[i], r->tokens + i, 1, 0, r->logits + i * vocab };
+                (struct tri_run){ r->state[i], r->tokens + i, 1, 0, r->logits + i * vocab, NULL };
         }
         st = forward(r, row->batch, count, err);
     }

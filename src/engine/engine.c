@@ -35,7 +35,7 @@ static enum tri_status take(struct tri_engine *e, uint64_t count, uint64_t size,
     return st;
 }
 
-static enum tri_status take_all(struct tri_engine *e, struct tri_error *err)
+static enum tri_status take_all(struct tri_engine *e, bool scores, struct tri_error *err)
 {
     struct tri__engine_sampler *s = &e->sampler;
     uint64_t n = (uint64_t)s->n, rows = (uint64_t)e->max_sequences;
@@ -48,6 +48,8 @@ static enum tri_status take_all(struct tri_engine *e, struct tri_error *err)
         st = take(e, n, sizeof *s->work, &s->work, err);
     if (st == TRI_OK)
         st = take(e, rows * (uint64_t)e->vocab, sizeof *e->logits, &e->logits, err);
+    if (st == TRI_OK && scores)
+        st = take(e, TRI_MODEL_TILE_TOKENS * (uint64_t)e->vocab, sizeof *e->shown, &e->shown, err);
     if (st == TRI_OK)
         st = take(e, rows, sizeof(void *), &e->slots, err);
     if (st == TRI_OK)
@@ -84,7 +86,7 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     e->growing = o->growing;
     e->shared_rows = o->shared_rows ? o->shared_rows : e->chunk_tokens;
     e->sampler.n = e->sampler.plain_ids + o->n_specials;
-    st = take_all(e, err);
+    st = take_all(e, o->scores, err);
     if (st != TRI_OK) {
         tri_engine_close(e);
         return st;
@@ -118,6 +120,7 @@ void tri_engine_close(struct tri_engine *engine)
         { s->keys, n * sizeof *s->keys },
         { s->work, n * sizeof *s->work },
         { e->logits, rows * (uint64_t)e->vocab * sizeof *e->logits },
+        { e->shown, TRI_MODEL_TILE_TOKENS * (uint64_t)e->vocab * sizeof *e->shown },
         { e->slots, rows * sizeof(void *) },
         { e->order, rows * sizeof(void *) },
         { e->runs, rows * sizeof *e->runs },

@@ -43,6 +43,7 @@ struct tri_engine_options {
      * short ones nor starves.
      */
     bool short_first;
+    bool scores;  /* prompts may be scored: struct tri_scores. Takes a few rows of logits */
     bool growing; /* sequences open without room for tokens: tri_sequence_make_room */
     /* Most prompt rows of a step that serves more than one sequence; 0: the chunk. Small where a
      * row costs the same in small steps (all experts in RAM), as everybody waits for the step. */
@@ -128,6 +129,24 @@ struct tri_constraint {
     void *arg;
 };
 
+struct tri_logprob {
+    int32_t id;
+    float logprob; /* natural log, of the model's own distribution before any step above */
+};
+
+/*
+ * How likely a prompt's own tokens were, each after those before it. Filled by steps, for tokens
+ * 1..n_prompt-1; the caller's memory, which must outlive the generation. A scored prompt is
+ * computed whole: what its state had seen without being scored is computed again. A prompt's
+ * logits are never held together; lm_head is passed over once for every TRI_MODEL_TILE_TOKENS.
+ */
+struct tri_scores {
+    struct tri_logprob *chosen; /* [n_prompt]; [0] is not written */
+    struct tri_logprob *top;    /* [n_prompt][n_top], likeliest first; [0] is not written */
+    int64_t n_top;              /* 0..TRI_ENGINE_MAX_TOP_LOGPROBS */
+    int64_t n_done;             /* tokens that were scored, [1] first */
+};
+
 struct tri_generate {
     struct tri_sampling sampling;
     int64_t max_tokens; /* most new tokens; 0 = until the context is full */
@@ -140,6 +159,8 @@ struct tri_generate {
     const struct tri_constraint *constraint; /* NULL: none. Not copied */
     bool logprobs;                           /* tell the log probability of each sampled token */
     int64_t top_logprobs;                    /* and of this many likeliest tokens beside it */
+    struct tri_scores *scores;               /* NULL: the prompt is not scored */
+    bool prompt_only; /* TRI_END_LENGTH, with no token, as soon as the prompt is computed */
 };
 
 /*
@@ -210,11 +231,6 @@ enum tri_end {
     TRI_END_LENGTH,  /* max_tokens reached */
     TRI_END_CONTEXT, /* the sequence is full */
     TRI_END_ERROR    /* its logits were not numbers, or nothing could be sampled */
-};
-
-struct tri_logprob {
-    int32_t id;
-    float logprob; /* natural log, of the model's own distribution before any step above */
 };
 
 /* What a step did for one sequence. */

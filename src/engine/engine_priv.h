@@ -74,8 +74,16 @@ uint64_t tri__engine_threshold(const uint64_t *keys, int64_t n, bool by_mass, do
                                uint64_t *work);
 
 /* Log softmax at `id`, and the n_top likeliest, into top. */
+bool tri__engine_finite(const float *row, int64_t n);
 void tri__engine_logprobs(const float *logits, int64_t vocab, int32_t id,
                           struct tri_logprob *chosen, struct tri_logprob *top, int64_t n_top);
+
+/* score.c */
+/* What has been computed without being scored must come again; called when a generation starts. */
+void tri__engine_score_begin(struct tri_sequence *s, int64_t n_prompt);
+/* Of the next `rows` tokens to compute, those whose logits score a token of the prompt; NULL: none.
+ */
+const struct tri_shown_rows *tri__engine_score_rows(struct tri_sequence *s, int64_t rows);
 
 struct tri_engine {
     const struct tri_taps *taps; /* the caller's, or NULL */
@@ -84,6 +92,7 @@ struct tri_engine {
     int64_t vocab, chunk_tokens, shared_rows, max_sequences;
     struct tri__engine_sampler sampler;
     float *logits;                 /* [max_sequences][vocab] */
+    float *shown;                  /* [TRI_MODEL_TILE_TOKENS][vocab], or NULL: nothing is scored */
     struct tri_sequence **slots;   /* [max_sequences], NULL where free */
     struct tri_sequence **order;   /* [max_sequences]: those in this step, decode rows first */
     struct tri_run *runs;          /* [max_sequences] */
@@ -107,6 +116,8 @@ struct tri_sequence {
     int32_t stop_ids[TRI_ENGINE_MAX_STOP_IDS];
     struct tri_logit_bias bias[TRI_ENGINE_MAX_BIAS];
     struct tri_logprob top[TRI_ENGINE_MAX_TOP_LOGPROBS];
+    struct tri_shown_rows shown; /* of this step */
+    bool score_failed;           /* a row held NaN or Inf */
     struct tri_error error;
 };
 

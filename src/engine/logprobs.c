@@ -24,6 +24,15 @@ static void offer(struct tri_logprob *top, int64_t *held, int64_t n, int32_t id,
     top[at] = (struct tri_logprob){ .id = id, .logprob = logit };
 }
 
+bool tri__engine_finite(const float *row, int64_t n)
+{
+    /* x * 0 is 0 for numbers and NaN for NaN and Inf. */
+    float sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += row[i] * 0.0f;
+    return sum == 0;
+}
+
 void tri__engine_logprobs(const float *logits, int64_t vocab, int32_t id,
                           struct tri_logprob *chosen, struct tri_logprob *top, int64_t n_top)
 {

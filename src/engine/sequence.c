@@ -138,6 +138,11 @@ static enum tri_status check_lists(const struct tri_generate *how, int64_t vocab
         how->top_logprobs > vocab)
         return tri_fail(err, TRI_LIMIT, "%lld top log probabilities, at most %d",
                         (long long)how->top_logprobs, TRI_ENGINE_MAX_TOP_LOGPROBS);
+    if (how->scores &&
+        (how->scores->n_top < 0 || how->scores->n_top > TRI_ENGINE_MAX_TOP_LOGPROBS ||
+         how->scores->n_top > vocab))
+        return tri_fail(err, TRI_LIMIT, "%lld likeliest tokens beside each of the prompt's",
+                        (long long)how->scores->n_top);
     for (int64_t i = 0; i < how->n_bias; i++) {
         float b = how->bias[i].bias;
         if (how->bias[i].id < 0 || how->bias[i].id >= vocab)
@@ -182,6 +187,8 @@ enum tri_status tri_sequence_resume(struct tri_sequence *sequence, const struct 
         return tri_fail(err, TRI_LIMIT,
                         "the prompt's %lld tokens leave no room in a context of %lld",
                         (long long)s->n_tokens, (long long)s->max_tokens);
+    if (how->scores && !s->engine->shown)
+        return tri_fail(err, TRI_ARG, "this engine was not opened for scoring prompts");
     s->how = *how;
     for (int64_t i = 0; i < how->n_stop_ids; i++)
         s->stop_ids[i] = how->stop_ids[i];
@@ -194,6 +201,7 @@ enum tri_status tri_sequence_resume(struct tri_sequence *sequence, const struct 
     if (tri_state_tokens(s->state) == s->n_tokens)
         tri_state_clear(s->state);
     s->first_output = n_prompt;
+    tri__engine_score_begin(s, n_prompt);
     s->age = s->engine->starts++;
     s->active = true;
     return TRI_OK;

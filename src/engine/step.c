@@ -90,13 +90,14 @@ static struct shares plan(struct tri_engine *e, int64_t n_active)
         rows = rows ? rows : room;
         e->order[to.n] = s;
         s->in_step = true;
-        bool last = rows == pending(s);
+        bool last = rows == pending(s) && !s->how.prompt_only;
         e->runs[to.n] = (struct tri_run){
             .state = s->state,
             .tokens = s->tokens + tri_state_tokens(s->state),
             .n_tokens = rows,
             .first_logits = last ? rows - 1 : rows,
             .logits = last ? e->logits + to.n * e->vocab : NULL,
+            .shown = tri__engine_score_rows(s, rows),
         };
         *(decodes(s) ? &to.decode_tokens : &to.prefill_tokens) += rows;
         prompts -= decodes(s) ? 0 : rows;
@@ -115,15 +116,6 @@ static void account(struct tri_engine *e, const struct shares *to, uint64_t ns)
     e->counters.prefill_tokens += (uint64_t)to->prefill_tokens;
     e->counters.decode_ns += decode_ns;
     e->counters.prefill_ns += ns - decode_ns;
-}
-
-static bool all_finite(const float *row, int64_t n)
-{
-    /* x * 0 is 0 for numbers and NaN for NaN and Inf. */
-    float sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += row[i] * 0.0f;
-    return sum == 0;
 }
 
 static void end_with_error(struct tri_sequence *s, struct tri_step_event *event)
@@ -228,7 +220,7 @@ static void settle(struct tri_engine *e, int64_t i, int64_t first_row)
     *event = (struct tri_step_event){
         .sequence = s, .token = -1, .first_row = first_row, .n_rows = run->n_tokens
     };
-    if (run->logits && !all_finite(run->logits, e->vocab)) {
+    if (s->score_failed || (run->logits && !tri__engine_finite(run->logits, e->vocab))) {
         s->error = (struct tri_error){ 0 };
         tri_fail(&s->error, TRI_NUMERIC, "the logits after token %lld hold NaN or Inf",
                  (long long)s->n_tokens - 1);
@@ -237,8 +229,12 @@ static void settle(struct tri_engine *e, int64_t i, int64_t first_row)
         end_with_error(s, event);
         return;
     }
-    if (run->logits)
+    if (run->logits) {
         choose(s, run->logits, event);
+    } else if (s->how.prompt_only && pending(s) == 0) {
+        event->end = TRI_END_LENGTH;
+        s->active = false;
+    }
 }
 
 enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step_event **events,

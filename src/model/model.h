@@ -184,6 +184,18 @@ TRI_MUST_CHECK enum tri_status tri_model_growing_state(struct tri_model *model, 
                                                        struct tri_state **out,
                                                        struct tri_error *err);
 
+/*
+ * Logits of many tokens of a run without a buffer for all of them: lm_head is passed over once for
+ * every TRI_MODEL_TILE_TOKENS rows, and each piece is shown before the next overwrites it.
+ */
+struct tri_shown_rows {
+    int64_t n_tokens; /* of the run's tokens the first so many, in order */
+    float *rows;      /* [TRI_MODEL_TILE_TOKENS][vocab], overwritten */
+    /* Rows of the run's tokens [first, first + n), on the calling thread; may hold NaN or Inf. */
+    void (*show)(void *arg, int64_t first, int64_t n, const float *rows);
+    void *arg;
+};
+
 /* One sequence's share of a step: `n_tokens` (>= 1) new ids after what its state holds. */
 struct tri_run {
     struct tri_state *state;
@@ -191,6 +203,7 @@ struct tri_run {
     int64_t n_tokens;
     int64_t first_logits; /* logits are wanted for tokens [first_logits, n_tokens) */
     float *logits;        /* [n_tokens - first_logits][vocab], written; NULL: none wanted */
+    const struct tri_shown_rows *shown; /* NULL: none */
 };
 
 /* What a caller may watch; each may be NULL. Rows are those of the whole step, in run order. */

@@ -15,7 +15,7 @@ static enum tri_status check_runs(const struct tri_model *m, const struct tri_ru
     for (int64_t i = 0; i < n_runs; i++) {
         const struct tri_run *r = &runs[i];
         int64_t room = tri_state_room_tokens(r->state) - tri_state_tokens(r->state);
-        if (r->n_tokens < 1 ||
+        if (r->n_tokens < 1 || (r->shown && r->shown->n_tokens > r->n_tokens) ||
             (r->logits && (r->first_logits < 0 || r->first_logits > r->n_tokens)))
             return tri_fail(err, TRI_ARG, "run %lld: bad token or logit counts", (long long)i);
         if (r->n_tokens > room)
@@ -226,14 +226,53 @@ static void head_piece(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* One piece of the rows that are shown. */
+struct shown_loop {
+    struct tri_model *m;
+    struct tri__product job;
+};
+
+static void shown_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    (void)thread;
+    const struct shown_loop *l = arg;
+    int64_t vocab = l->job.w->rows;
+    int64_t row1 = end * TRI_QTILE_ROWS < vocab ? end * TRI_QTILE_ROWS : vocab;
+    tri__product_rows(l->m, &l->job, begin * TRI_QTILE_ROWS, row1);
+}
+
+static void show_rows(struct tri_model *m, const struct tri__product *all, int64_t first,
+                      const struct tri_shown_rows *shown)
+{
+    int64_t tiles = (m->head.rows + TRI_QTILE_ROWS - 1) / TRI_QTILE_ROWS;
+    for (int64_t at = 0; at < shown->n_tokens; at += TRI_MODEL_TILE_TOKENS) {
+        int64_t left = shown->n_tokens - at;
+        int64_t n = left < TRI_MODEL_TILE_TOKENS ? left : TRI_MODEL_TILE_TOKENS;
+        struct shown_loop l = { m, *all };
+        tri__product_tokens(&l.job, first + at, n);
+        l.job.y = shown->rows;
+        tri_pool_for(m->pool, tiles, 1, shown_piece, &l);
+        shown->show(shown->arg, at, n, shown->rows);
+    }
+}
+
+static int64_t rows_wanted(const struct tri__step *s)
+{
+    int64_t wanted = 0;
+    for (int64_t i = 0; i < s->n_runs; i++) {
+        const struct tri_run *r = &s->runs[i];
+        wanted += r->logits ? r->n_tokens - r->first_logits : 0;
+        wanted += r->shown ? r->shown->n_tokens : 0;
+    }
+    return wanted;
+}
+
 static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_error *err)
 {
     struct tri_model *m = s->m;
-    int64_t vocab = m->spec.vocab, wanted = 0;
+    int64_t vocab = m->spec.vocab, first = 0;
     enum tri_status st = TRI_OK;
-    for (int64_t i = 0; i < s->n_runs; i++)
-        wanted += s->runs[i].logits ? s->runs[i].n_tokens - s->runs[i].first_logits : 0;
-    if (wanted == 0)
+    if (rows_wanted(s) == 0)
         return TRI_OK;
     tri__time(m, TRI_TIME_TRUNK_WAIT);
     st = tri__trunk_need(m, m->spec.layers, err);
@@ -247,6 +286,9 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
     tri__set_input(&m->head_in, m->x, m->spec.hidden, s->tokens);
     tri__product_of(m, &l.job, &m->head_in, &m->head, m->x, vocab);
     tri_pool_for(m->pool, (m->head.rows + TRI_QTILE_ROWS - 1) / TRI_QTILE_ROWS, 1, head_piece, &l);
+    for (int64_t i = 0; i < s->n_runs; first += s->runs[i++].n_tokens)
+        if (s->runs[i].shown)
+            show_rows(m, &l.job, first, s->runs[i].shown);
     for (int64_t i = 0; i < s->n_runs; i++) {
         const struct tri_run *r = &s->runs[i];
         int64_t n = r->logits ? r->n_tokens - r->first_logits : 0;

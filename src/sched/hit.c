@@ -6,12 +6,21 @@
 
 #include <string.h>
 
-/* Tokens of `slot`'s state when all of them begin the job's and leave at least one to compute. */
+/* One token at least is left to compute. Of a prompt that is scored every token is wanted: only
+ * what has been scored before the job made room is of use. */
+static int64_t most_tokens(const struct tri_job *job)
+{
+    const struct tri_scores *scores = job->request.how.scores;
+    bool whole = !scores || scores->n_done >= job->request.n_tokens - 1;
+    return whole ? job->n_tokens - 1 : scores->n_done;
+}
+
+/* Tokens of `slot`'s state when all of them begin the job's. */
 static int64_t slot_hit(const struct tri__sched_slot *slot, const struct tri_job *job)
 {
     int64_t all = 0, n = tri_sequence_computed(slot->sequence);
     const int32_t *tokens = tri_sequence_tokens(slot->sequence, &all);
-    if (!tri__same_salt(slot->salt, job->request.salt) || n >= job->n_tokens ||
+    if (!tri__same_salt(slot->salt, job->request.salt) || n > most_tokens(job) ||
         memcmp(tokens, job->tokens, (size_t)n * sizeof *tokens) != 0)
         return 0;
     return n;
@@ -34,7 +43,7 @@ struct tri__hit tri__sched_hit(struct tri_sched *s, const struct tri_job *job)
             hit = (struct tri__hit){ .tier = TRI_TIER_SLOT, .tokens = n, .slot = slot };
     }
     struct tri_prefix *at = tri_prefixes_longest(s->tree, &job->request.salt, job->tokens,
-                                                 job->n_tokens - 1, is_there, NULL);
+                                                 most_tokens(job), is_there, NULL);
     struct tri__checkpoint *c = at ? tri_prefix_value(at) : NULL;
     if (!c || c->n_tokens <= hit.tokens)
         return hit;

@@ -20,8 +20,21 @@ void tri__job_free(struct tri_job *job)
     tri_free(job->tokens);
     tri_free(job->bias);
     tri_free(job->ring);
+    tri_free(job->scores.chosen);
+    tri_free(job->scores.top);
     tri_free(job->chosen);
     tri_free(job);
+}
+
+static bool take_scores(struct tri_job *job)
+{
+    struct tri_scores *to = &job->scores;
+    size_t n = (size_t)job->request.n_tokens;
+    to->n_top = job->request.how.top_logprobs;
+    to->chosen = tri_calloc(n, sizeof *to->chosen);
+    to->top = tri_calloc(n * (size_t)to->n_top + 1, sizeof *to->top);
+    job->request.how.scores = to;
+    return to->chosen && to->top;
 }
 
 static enum tri_status copy_request(struct tri_job *job, const struct tri_job_request *r,
@@ -32,7 +45,8 @@ static enum tri_status copy_request(struct tri_job *job, const struct tri_job_re
     job->tokens = tri_calloc(n, sizeof *job->tokens);
     job->ring = tri_calloc(TRI_SCHED_RING_EVENTS + 1, sizeof *job->ring);
     job->bias = tri_calloc((size_t)r->how.n_bias + 1, sizeof *job->bias);
-    if (!job->tokens || !job->ring || !job->bias)
+    job->request.how.scores = NULL;
+    if (!job->tokens || !job->ring || !job->bias || (r->score && !take_scores(job)))
         return tri_fail(err, TRI_NOMEM, "no memory for a request");
     memcpy(job->tokens, r->tokens, n * sizeof *job->tokens);
     job->n_tokens = r->n_tokens;
@@ -56,6 +70,8 @@ static enum tri_status check_request(const struct tri_sched *s, const struct tri
                         (long long)r->n_tokens, (long long)s->options.context_tokens);
     if (r->how.n_stop_ids > TRI_ENGINE_MAX_STOP_IDS || r->how.n_bias > TRI_ENGINE_MAX_BIAS)
         return tri_fail(err, TRI_LIMIT, "too many stop ids or biases");
+    if (r->how.top_logprobs < 0 || r->how.top_logprobs > TRI_ENGINE_MAX_TOP_LOGPROBS)
+        return tri_fail(err, TRI_LIMIT, "too many top log probabilities");
     TRI_ASSERT(r->n_borders <= TRI_SCHED_MAX_BORDERS);
     return TRI_OK;
 }
@@ -172,6 +188,11 @@ void tri_job_facts(struct tri_job *job, struct tri_job_facts *out)
     pthread_mutex_lock(&job->sched->lock);
     *out = job->facts;
     pthread_mutex_unlock(&job->sched->lock);
+}
+
+const struct tri_scores *tri_job_scores(const struct tri_job *job)
+{
+    return job->request.how.scores;
 }
 
 void tri_job_cancel(struct tri_job *job)

@@ -85,6 +85,9 @@ struct tri_job_request {
     int64_t borders[TRI_SCHED_MAX_BORDERS], head_tokens;
     size_t n_borders;
     bool profile; /* measure: tri_job_profile */
+    /* Score the prompt (engine.h), with how.top_logprobs beside each token: tri_job_scores. None of
+     * it is then taken from kept states. */
+    bool score;
     /* Called when the job is freed, after its last use of how.constraint; NULL: nobody is told. A
      * submit that fails does not call it. Any thread, maybe with the scheduler's lock held. */
     void (*drop_constraint)(void *arg);
@@ -139,6 +142,10 @@ struct tri_job_profile {
 };
 /* Complete once the job's end has been read. */
 void tri_job_profile(struct tri_job *job, struct tri_job_profile *out);
+
+/* Complete once the job's first event has been read, unless that is a failure; valid until the
+ * job is released. NULL: not asked for. */
+const struct tri_scores *tri_job_scores(const struct tri_job *job);
 
 /* Takes the next event. False: none now; `wake` will tell. */
 bool tri_job_read(struct tri_job *job, struct tri_job_event *out);

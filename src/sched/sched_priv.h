@@ -47,6 +47,7 @@ struct tri_job {
     int64_t n_tokens;
     int32_t stop_ids[TRI_ENGINE_MAX_STOP_IDS];
     struct tri_logit_bias *bias;
+    struct tri_scores scores;
     struct tri_job_event *ring; /* [TRI_SCHED_RING_EVENTS + 1]: the end always fits */
     size_t first, count;
     uint64_t number;

@@ -195,6 +195,26 @@ static int fake_layers(struct tri_model *model, const struct tri_taps *taps)
     return 0;
 }
 
+/* Some rows of a run as the real model shows them. `s` has seen everything before the run. */
+static void fake_show(const struct tri_model *model, const struct tri_state *s,
+                      const struct tri_run *run)
+{
+    const struct tri_shown_rows *to = run->shown;
+    static _Thread_local struct tri_state seen;
+    memcpy(seen.seen, s->seen, sizeof seen.seen);
+    seen.n = s->n;
+    for (int64_t at = 0, n = 0; at < to->n_tokens; at += n) {
+        for (n = 0; n < TRI_MODEL_TILE_TOKENS && at + n < to->n_tokens; n++) {
+            float *row = to->rows + n * FAKE_VOCAB;
+            seen.seen[seen.n++] = run->tokens[at + n];
+            fake_logits(seen.seen, seen.n, row);
+            if (run->tokens[at + n] == model->poison)
+                row[5] = NAN;
+        }
+        to->show(to->arg, at, n, to->rows);
+    }
+}
+
 enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run *runs,
                                   int64_t n_runs, const struct tri_taps *taps,
                                   struct tri_error *err)
@@ -212,6 +232,8 @@ enum tri_status tri_model_forward(struct tri_model *model, const struct tri_run 
         struct tri_state *s = runs[i].state;
         TRI_ASSERT(runs[i].n_tokens >= 1 && s->n + runs[i].n_tokens <= s->room);
         rows += runs[i].n_tokens;
+        if (runs[i].shown)
+            fake_show(model, s, &runs[i]);
         for (int64_t t = 0; t < runs[i].n_tokens; t++) {
             s->seen[s->n++] = runs[i].tokens[t];
             if (t >= runs[i].first_logits)

@@ -91,7 +91,7 @@ static void feed(struct tri_state *s, int64_t n)
 {
     int64_t at = tri_state_tokens(s);
     static float rows[TOKENS][VOCAB];
-    struct tri_run run = { s, g.tokens + at, n, 0, rows[0] };
+    struct tri_run run = { s, g.tokens + at, n, 0, rows[0], NULL };
     assert_int_equal(tri_model_forward(g.model, &run, 1, NULL, NULL), TRI_OK);
     check_rows(rows, at, n);
 }
@@ -105,8 +105,8 @@ static void interleaved_sequences(void **state)
     struct tri_state *a = new_state(TOKENS), *b = new_state(TOKENS);
     for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
         int64_t at[2] = { tri_state_tokens(a), tri_state_tokens(b) };
-        struct tri_run runs[2] = { { a, g.tokens + at[0], cuts[i][0], 0, one[0] },
-                                   { b, g.tokens + at[1], cuts[i][1], 0, two[0] } };
+        struct tri_run runs[2] = { { a, g.tokens + at[0], cuts[i][0], 0, one[0], NULL },
+                                   { b, g.tokens + at[1], cuts[i][1], 0, two[0], NULL } };
         assert_int_equal(tri_model_forward(g.model, runs, 2, NULL, NULL), TRI_OK);
         check_rows(one, at[0], cuts[i][0]);
         check_rows(two, at[1], cuts[i][1]);
@@ -186,10 +186,10 @@ static void refusals_change_nothing(void **state)
     int32_t bad[2] = { 5, VOCAB };
     struct tri_error err = { 0 };
     feed(a, 20);
-    struct tri_run run = { a, g.tokens, 5, 0, rows[0] };
+    struct tri_run run = { a, g.tokens, 5, 0, rows[0], NULL };
     assert_int_equal(tri_model_forward(g.model, &run, 1, NULL, &err), TRI_LIMIT);
     assert_non_null(strstr(err.text, "context full"));
-    run = (struct tri_run){ a, bad, 2, 0, rows[0] };
+    run = (struct tri_run){ a, bad, 2, 0, rows[0], NULL };
     assert_int_equal(tri_model_forward(g.model, &run, 1, NULL, NULL), TRI_ARG);
     assert_int_equal(tri_state_tokens(a), 20);
     feed(a, 4); /* exactly to the limit */

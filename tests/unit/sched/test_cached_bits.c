@@ -87,7 +87,7 @@ static void feed(struct tri_state *s, const int32_t *ids, int64_t to, int64_t mo
             n = n > 0 ? n : (at + most) / TRI_MODEL_TILE_TOKENS * TRI_MODEL_TILE_TOKENS - at;
         }
         bool last = at + n == to;
-        struct tri_run run = { s, ids + at, n, last ? n - 1 : n, last ? out : NULL };
+        struct tri_run run = { s, ids + at, n, last ? n - 1 : n, last ? out : NULL, NULL };
         assert_int_equal(tri_model_forward(rig.model, &run, 1, NULL, NULL), TRI_OK);
     }
 }
