@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What number formats cost in quality: logits of a text under each --trunk, --act and --cache against
+"""What number formats cost in quality: logits of a text under each --trunk, --act, --cache and --kda-state against
 the float32 exact path (which tests hold against the float64 reference), optionally llama.cpp's too.
 
-usage: accuracy.py MODEL TEXT [--window N] [--tokens N] [--peer DIR] [--only NAME,...] [--json FILE]
+usage: accuracy.py MODEL TEXT [--window N] [--tokens N] [--peer DIR] [--only NAME;...] [--json FILE]
 
 TEXT may be a file of token ids (.ids). The text is cut into windows of N tokens, each run from an empty state. Per position: Kullback-Leibler
 divergence from the reference in nats, whether the largest logit is the same token; perplexity over all
-next tokens. --peer: folder that bench/peer/install.py made. Needs numpy. A format that this build does not
+next tokens. A bf16 KDA state is rounded when a step ends, so its rows say how many tokens a step has (--chunk); beside
+each is the same with a float32 state. --peer: folder that bench/peer/install.py made. Needs numpy. A format that this build does not
 have is told and left out.
 """
 import argparse
@@ -21,11 +22,14 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ("f32", "exact", "f32")
-# trunk, activations, MLA cache: one thing changed at a time, then together.
+# trunk, activations, MLA cache: one thing changed at a time, then together; KDA state and tokens a step, where
+# a row is about them.
 OURS = [REFERENCE, ("bf16", "exact", "f32"), ("int8", "exact", "f32"), ("int4", "exact", "f32"),
         ("f32", "int8", "f32"), ("bf16", "int8", "f32"), ("int8", "int8", "f32"), ("int4", "int8", "f32"),
         ("f32", "exact", "bf16"), ("f32", "exact", "fp8"), ("int8", "int8", "bf16"), ("int8", "int8", "fp8"),
-        ("int4", "int8", "fp8")]
+        ("int4", "int8", "fp8"),
+        *((*form, kda, chunk) for form in (REFERENCE, ("int8", "int8", "f32"))
+          for chunk in ("1", "64") for kda in ("f32", "bf16"))]
 # trunk, experts, without llama.cpp's repacked and AMX buffers
 PEER = [("f32", "f32", False), ("q8_0", "mxfp4", False), ("q8_0", "mxfp4", True)]
 
@@ -38,16 +42,19 @@ class Ours:
     def __init__(self, a, vocab):
         self.a, self.vocab = a, vocab
         done = subprocess.run([a.trireme, "logits", "--help"], capture_output=True, text=True)
-        self.has_cache = "--cache" in done.stdout
+        self.has_cache, self.has_kda = "--cache" in done.stdout, "--kda-state" in done.stdout
 
     def logits(self, ids, form):
-        trunk, act, cache = form
+        trunk, act, cache, kda, chunk = (*form, None, None)[:5]
         if not self.has_cache and cache != "f32":
             raise LookupError("this build has no --cache")
+        if not self.has_kda and kda:
+            raise LookupError("this build has no --kda-state")
         with tempfile.TemporaryDirectory(dir=self.a.scratch) as folder:
             tokens, out = pathlib.Path(folder) / "ids", pathlib.Path(folder) / "logits"
             tokens.write_text(" ".join(map(str, ids)))
             more = ["--cache", cache] if self.has_cache else []
+            more += ["--kda-state", kda, "--chunk", chunk] if kda else []
             done = subprocess.run([self.a.trireme, "logits", self.a.model, "--tokens-file", tokens, "--out", out,
                                    "--trunk", trunk, "--act", act, *more], capture_output=True, text=True)
             if done.returncode:
@@ -130,7 +137,7 @@ def main():
     p.add_argument("--window", type=int, default=512)
     p.add_argument("--tokens", type=int, default=1 << 20, help="no more than these")
     p.add_argument("--peer", help="folder with llama.cpp (bench/peer/install.py)")
-    p.add_argument("--only", help="names as in the table, apart by commas")
+    p.add_argument("--only", help="names as in the table, apart by semicolons")
     p.add_argument("--scratch", help="folder for logits and exported weights")
     p.add_argument("--json", type=pathlib.Path)
     p.add_argument("--trireme", default=str(ROOT / "build" / "release" / "trireme"))
@@ -142,8 +149,8 @@ def main():
     print(f"{sum(map(len, windows))} tokens in {len(windows)} windows of {a.window}\n")
     print("| trunk / activations / cache | mean KL | median KL | 99 % | top-1 % | perplexity |\n|---|---:|---:|---:|---:|---:|")
     for form in OURS:
-        name = "/".join(form)
-        if a.only and name not in a.only.split(","):
+        name = "/".join(form[:3]) + (f", KDA state {form[3]}, {form[4]} a step" if form[3:] else "")
+        if a.only and name not in a.only.split(";"):
             continue
         try:
             rows.append(measure(ours, form, windows, references, name))
@@ -151,7 +158,7 @@ def main():
             print(f"| {name} | left out: {why} |")
     for form in PEER if a.peer else []:
         name = f"llama.cpp {form[0]}/{form[1]}{' plain' if form[2] else ''}"
-        if not a.only or name in a.only.split(","):
+        if not a.only or name in a.only.split(";"):
             rows.append(measure(Peer(a, vocab, form), form, windows, references, name))
     if a.json:
         a.json.write_text(json.dumps(rows, indent=1) + "\n")

@@ -61,7 +61,7 @@ enum tri_status tri_info_weigh(struct tri_info_needs *out, const struct tri_chec
         out->trunk_bytes[i] = trunk.held_bytes;
     }
     tri_slice_whole(&whole, spec);
-    tri_state_cost(spec, &whole, TRI_DT_F32, &state);
+    tri_state_cost(spec, &whole, (struct tri_state_form){ TRI_DT_F32, TRI_DT_F32 }, &state);
     out->kda_bytes = state.kda_bytes;
     out->mla_bytes_per_token = state.mla_bytes_per_token;
     return TRI_OK;

@@ -21,6 +21,7 @@ enum {
     KEY_LAYERS,
     KEY_ACT,
     KEY_CACHE,
+    KEY_KDA_STATE,
     KEY_EXPERTS,
     KEY_POLICY,
     KEY_IO,
@@ -48,6 +49,8 @@ static const struct argp_option flag_options[] = {
       "Activations in products with grouped weights: int8 (default; exact for logits) or exact",
       10 },
     { "cache", KEY_CACHE, "FORMAT", 0, "MLA cache: f32, bf16 or fp8 (default f32)", 10 },
+    { "kda-state", KEY_KDA_STATE, "FORMAT", 0,
+      "KDA state: f32 (default) or bf16, half the bytes; results then depend on --chunk", 10 },
     { "threads", KEY_THREADS, "N", 0, "Worker threads (default: all CPUs allowed)", 10 },
     { "numa", KEY_NUMA, "MODE", 0,
       "Memory interleaved over the machine's nodes and threads bound to them: auto (default: where "
@@ -130,6 +133,7 @@ static const struct choice acts[] = { { "exact", TRI_ACT_EXACT }, { "int8", TRI_
 static const struct choice caches[] = {
     { "f32", TRI_DT_F32 }, { "bf16", TRI_DT_BF16 }, { "fp8", TRI_DT_E4M3 }, { 0 }
 };
+static const struct choice kda_states[] = { { "f32", TRI_DT_F32 }, { "bf16", TRI_DT_BF16 }, { 0 } };
 static const struct choice policies[] = {
     { "cycle", TRI_EXPERTS_CYCLE }, { "lru", TRI_EXPERTS_LRU }, { "lfu", TRI_EXPERTS_LFU }, { 0 }
 };
@@ -214,18 +218,11 @@ static error_t parse_expert_flag(int key, char *arg, struct argp_state *state)
     }
 }
 
-static error_t parse_flag(int key, char *arg, struct argp_state *state)
+/* The options that name a number format. */
+static error_t parse_format(int key, const char *arg, const struct argp_state *state,
+                            struct tri_model_options *o)
 {
-    struct tri_model_flags *f = state->input;
-    struct tri_model_options *o = &f->options;
-    int64_t n = 0;
     switch (key) {
-    case 'm':
-        f->model = arg;
-        return 0;
-    case KEY_RAM:
-        parse_size_flag(state, "ram", arg, &f->ram_bytes);
-        return 0;
     case KEY_TRUNK:
         o->trunk = (enum tri_trunk)choose(state, "trunk", arg, trunks);
         return 0;
@@ -234,6 +231,27 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CACHE:
         o->cache = (enum tri_dtype)choose(state, "cache", arg, caches);
+        return 0;
+    case KEY_KDA_STATE:
+        o->kda_state = (enum tri_dtype)choose(state, "kda-state", arg, kda_states);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse_flag(int key, char *arg, struct argp_state *state)
+{
+    struct tri_model_flags *f = state->input;
+    struct tri_model_options *o = &f->options;
+    int64_t n = 0;
+    error_t st;
+    switch (key) {
+    case 'm':
+        f->model = arg;
+        return 0;
+    case KEY_RAM:
+        parse_size_flag(state, "ram", arg, &f->ram_bytes);
         return 0;
     case KEY_THREADS:
         parse_int_flag(state, "threads", arg, TRI_POOL_MAX_THREADS, &n);
@@ -254,7 +272,8 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         o->shard_dirs.name[o->shard_dirs.n++] = arg;
         return 0;
     default:
-        return parse_expert_flag(key, arg, state);
+        st = parse_format(key, arg, state, o);
+        return st == ARGP_ERR_UNKNOWN ? parse_expert_flag(key, arg, state) : st;
     }
 }
 

@@ -76,7 +76,7 @@ static uint64_t room_bytes(const struct tri_served *s, const struct tri_serve_op
     struct tri_budget_report now;
     struct tri_state_bytes cost;
     tri_budget_read(s->opened.budget, &now);
-    tri_state_cost(spec, tri_model_slice(s->opened.model), tri_model_cache_dtype(s->opened.model),
+    tri_state_cost(spec, tri_model_slice(s->opened.model), tri_model_state_form(s->opened.model),
                    &cost);
     uint64_t fixed =
         (cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t)) * (uint64_t)o->parallel +
@@ -97,9 +97,9 @@ static enum tri_status open_sched(struct tri_served *s, const struct tri_serve_o
     uint64_t room = room_bytes(s, o), slots = (uint64_t)o->parallel;
     struct tri_state_bytes cost;
     const struct tri_slice *slice = tri_model_slice(s->opened.model);
-    enum tri_dtype cache = tri_model_cache_dtype(s->opened.model);
-    tri_state_cost(spec, slice, cache, &cost);
-    uint64_t pages = slots * tri_state_rounding_bytes(spec, slice, cache, asked ? asked : most);
+    struct tri_state_form form = tri_model_state_form(s->opened.model);
+    tri_state_cost(spec, slice, form, &cost);
+    uint64_t pages = slots * tri_state_rounding_bytes(spec, slice, form, asked ? asked : most);
     uint64_t ids = slots * sizeof(int32_t), row = cost.mla_bytes_per_token;
     uint64_t spare = room > pages ? room - pages : 0;
     int64_t one = (int64_t)(spare / (row + ids)), all = (int64_t)(spare / (slots * row + ids));

@@ -76,7 +76,7 @@ static enum tri_status weigh(struct speed_cost *out, const struct tri_opened *o,
     if (spec->moe_layers)
         out->expert_bytes = (double)needs.experts_bytes / (out->moe_layers * out->experts);
     struct tri_state_bytes state;
-    tri_state_cost(spec, tri_model_slice(o->model), tri_model_cache_dtype(o->model), &state);
+    tri_state_cost(spec, tri_model_slice(o->model), tri_model_state_form(o->model), &state);
     out->state_bytes = 2.0 * (double)state.kda_bytes;
     out->mla_bytes = (double)state.mla_bytes_per_token;
     return TRI_OK;

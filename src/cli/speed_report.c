@@ -146,10 +146,12 @@ static void print_parts(const struct speed_report *report)
 void speed_print(const struct speed_report *report, const struct speed_args *a,
                  const struct tri_opened *o)
 {
-    printf("model    %s, trunk %s, activations %s, cache %s, %d threads, chunk %" PRId64
-           ", loaded in %.1f s\n",
-           o->folder, trunk_name(o), act_name(a), tri_dtype_name(tri_model_cache_dtype(o->model)),
-           report->threads, tri_model_chunk_tokens(o->model), o->load_s);
+    printf(
+        "model    %s, trunk %s, activations %s, cache %s, KDA state %s, %d threads, chunk %" PRId64
+        ", loaded in %.1f s\n",
+        o->folder, trunk_name(o), act_name(a), tri_dtype_name(tri_model_state_form(o->model).cache),
+        tri_dtype_name(tri_model_state_form(o->model).kda), report->threads,
+        tri_model_chunk_tokens(o->model), o->load_s);
     if (o->numa.interleave)
         printf("numa     %s\n", o->numa.why);
     print_limits(report);
@@ -218,9 +220,10 @@ void speed_print_json(const struct speed_report *report, const struct speed_args
                                                report->peak[i].loop, "operations_per_s",
                                                report->peak[i].ops_per_s));
     json_t *all =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:{s:s, s:b, s:b}}",
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:o, s:{s:s, s:b, s:b}}",
                   "model", o->folder, "trunk", trunk_name(o), "activations", act_name(a), "cache",
-                  tri_dtype_name(tri_model_cache_dtype(o->model)), "threads", report->threads,
+                  tri_dtype_name(tri_model_state_form(o->model).cache), "kda_state",
+                  tri_dtype_name(tri_model_state_form(o->model).kda), "threads", report->threads,
                   "chunk", (json_int_t)tri_model_chunk_tokens(o->model), "load_s", o->load_s,
                   "read_bytes_per_s", report->read_bytes_per_s, "peaks", peaks, "cost",
                   cost_json(&report->cost), "rows", rows, "numa", "why", o->numa.why, "interleaved",

@@ -137,7 +137,7 @@ static int64_t fitting_tokens(const struct tri_talk *t)
     struct tri_budget_report now;
     struct tri_state_bytes cost;
     tri_budget_read(t->opened.budget, &now);
-    tri_state_cost(spec, tri_model_slice(t->opened.model), tri_model_cache_dtype(t->opened.model),
+    tri_state_cost(spec, tri_model_slice(t->opened.model), tri_model_state_form(t->opened.model),
                    &cost);
     uint64_t fixed = cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t) + slack;
     uint64_t left = now.ceiling_bytes - now.used_bytes;

@@ -20,8 +20,9 @@
 #include "os/cpu.h"
 
 enum {
-    TRI_KDA_TILE = 16,     /* tokens of one chunked tile: e^(16 * 5) still fits float32 */
-    TRI_KDA_MAX_DIM = 256, /* head width the chunked form has room for on the stack */
+    TRI_KDA_TILE = 16, /* tokens of one chunked tile: e^(16 * 5) still fits float32 */
+    TRI_KDA_MAX_DIM =
+        256, /* head width the chunked form and BF16 states have room for on the stack */
     TRI_CONV_MAX_TAPS = 64
 };
 
@@ -71,12 +72,17 @@ struct tri_conv_args {
  * q, k [T][H][K] and v [T][H][V] after convolution (q, k not yet normalised); z [T][H][K] the
  * gate's projection without dt_bias; b [T][H] before its sigmoid. state [H][K][V], updated.
  * o [T][H][V] written, before o_norm. K = V = dim.
+ *
+ * A BF16 state needs dim <= TRI_KDA_MAX_DIM. It is widened exactly, computed with in float32 (o
+ * comes from the state before it is rounded), and rounded to the nearest, ties to even: by kda_step
+ * after every token, by kda_chunk once, at the end of the call.
  */
 struct tri_kda_args {
     const float *q, *k, *v, *z, *b;
     const float *a;       /* [H] exp(A_log) */
     const float *dt_bias; /* [H][K] */
-    float *state;
+    void *state;
+    enum tri_dtype state_dtype; /* F32 or BF16 */
     float *o;
     int64_t tokens, heads, dim;
     bool bounded;     /* g = bound * sigmoid(a * z), else g = -a * softplus(z) */

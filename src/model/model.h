@@ -52,8 +52,9 @@ enum tri_act { TRI_ACT_INT8, TRI_ACT_EXACT };
 struct tri_model_options {
     enum tri_trunk trunk;
     enum tri_act act;
-    enum tri_dtype cache; /* MLA cache of the sequences: F32 (0), BF16 or E4M3 */
-    int threads;          /* 0 = all CPUs allowed to this process */
+    enum tri_dtype cache;     /* MLA cache of the sequences: F32 (0), BF16 or E4M3 */
+    enum tri_dtype kda_state; /* their KDA states: F32 (0) or BF16 (state.h) */
+    int threads;              /* 0 = all CPUs allowed to this process */
     /* Where threads are bound (os/numa.h), read while opening; NULL: they are free. A refusal is
      * a note. */
     const struct tri_numa_plan *numa;
@@ -134,8 +135,9 @@ int64_t tri_model_chunk_tokens(const struct tri_model *model);
 enum tri_trunk tri_model_trunk(const struct tri_model *model);
 /* Names the weights and shapes (config and shard headers hashed): states of other models differ. */
 uint64_t tri_model_fingerprint(const struct tri_model *model);
-/* Names in addition how it computes: formats of trunk and cache, activations. States made with one
- * may not be continued with another where answers are to be the same. Kernels are not part of it.
+/* Names in addition how it computes: formats of trunk, cache and KDA state, activations. States
+ * made with one may not be continued with another where answers are to be the same. Kernels are not
+ * part of it.
  */
 uint64_t tri_model_state_fingerprint(const struct tri_model *model);
 
@@ -175,7 +177,7 @@ void tri_model_profile(struct tri_model *model, struct tri_profile *profile);
 /* Counters of the expert store; all zero for a model without routed experts. */
 void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out);
 
-enum tri_dtype tri_model_cache_dtype(const struct tri_model *model);
+struct tri_state_form tri_model_state_form(const struct tri_model *model);
 
 /* An empty sequence for this model; growing: tri_state_open_growing. */
 TRI_MUST_CHECK enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens,

@@ -86,6 +86,7 @@ static void recur(const struct heads_loop *l, const struct tri_run *run, int64_t
                                  .a = l->layer->kda.a,
                                  .dt_bias = l->layer->kda.dt_bias,
                                  .state = tri_state_kda(run->state, l->layer->state_index),
+                                 .state_dtype = tri_state_form(run->state).kda,
                                  .o = l->s->o + at,
                                  .tokens = run->n_tokens,
                                  .heads = heads,

@@ -108,7 +108,7 @@ static void attend(const struct heads_loop *l, const struct tri_run *run, int64_
     struct tri_mla_args args = { .ql = l->s->ql + row * heads * spec->kv_rank,
                                  .q = l->s->q + row * heads * qk,
                                  .cache = tri_state_mla(run->state, l->layer->state_index),
-                                 .cache_dtype = tri_state_cache_dtype(run->state),
+                                 .cache_dtype = tri_state_form(run->state).cache,
                                  .ol = l->s->ol + row * heads * spec->kv_rank,
                                  .tokens = run->n_tokens,
                                  .past = tri_state_tokens(run->state),

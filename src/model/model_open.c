@@ -158,7 +158,7 @@ static uint64_t sequence_bytes(const struct tri_model *m, const struct tri_model
     int64_t few = most < TRI_MODEL_KEEP_TOKENS ? most : TRI_MODEL_KEEP_TOKENS;
     int64_t others = options->sequences ? options->sequences - 1 : 0;
     tokens = tokens ? tokens : few;
-    tri_state_cost(&m->spec, &m->slice, m->cache, &cost);
+    tri_state_cost(&m->spec, &m->slice, m->form, &cost);
     /* Beside its state a sequence has its tokens, its sampler's counts and its logits. */
     uint64_t one = cost.kda_bytes + 8 * (uint64_t)tokens + (uint64_t)m->spec.vocab * 16;
     if (budget_is_small(m))
@@ -243,6 +243,11 @@ static enum tri_status open_shape(struct tri_model *m, const char *folder,
         st = cut_layers(&m->spec, options->layers, err);
     if (!st)
         st = take_lossy(m, options, err);
+    if (!st && m->form.kda != TRI_DT_F32 && m->spec.kda_dim > TRI_KDA_MAX_DIM)
+        st = tri_fail(err, TRI_LIMIT,
+                      "%s: KDA heads are %lld wide, a bf16 state takes %d at most; use --kda-state "
+                      "f32",
+                      config, (long long)m->spec.kda_dim, TRI_KDA_MAX_DIM);
     if (st)
         return st;
     m->fingerprint = tri_hash64(m->whole_fingerprint, &m->spec.layers, sizeof m->spec.layers);
@@ -321,12 +326,15 @@ enum tri_status tri_model_open(struct tri_model **out, const char *folder,
         options->cache != TRI_DT_E4M3)
         return tri_fail(err, TRI_ARG, "an MLA cache in %s: f32, bf16 or fp8 are possible",
                         tri_dtype_name(options->cache));
+    if (options->kda_state != TRI_DT_F32 && options->kda_state != TRI_DT_BF16)
+        return tri_fail(err, TRI_ARG, "a KDA state in %s: f32 or bf16 are possible",
+                        tri_dtype_name(options->kda_state));
     struct tri_model *m = tri_calloc(1, sizeof *m);
     if (!m)
         return tri_fail(err, TRI_NOMEM, "no memory for the model");
     m->budget = budget;
     m->act = options->act;
-    m->cache = options->cache;
+    m->form = (struct tri_state_form){ options->cache, options->kda_state };
     m->chunk_tokens = options->chunk_tokens ? options->chunk_tokens : DEFAULT_CHUNK_TOKENS;
     enum tri_status st = open_parts(m, folder, options, err);
     if (st)
@@ -372,7 +380,7 @@ uint64_t tri_model_fingerprint(const struct tri_model *model)
 
 uint64_t tri_model_state_fingerprint(const struct tri_model *model)
 {
-    const int64_t how[] = { tri_model_trunk(model), model->act, model->cache,
+    const int64_t how[] = { tri_model_trunk(model), model->act, model->form.cache, model->form.kda,
                             TRI_MODEL_TILE_TOKENS };
     return tri_hash64(model->fingerprint, how, sizeof how);
 }
@@ -387,18 +395,18 @@ void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_st
 enum tri_status tri_model_state(struct tri_model *model, int64_t max_tokens, struct tri_state **out,
                                 struct tri_error *err)
 {
-    return tri_state_open(out, &model->spec, &model->slice, model->cache, max_tokens, model->budget,
+    return tri_state_open(out, &model->spec, &model->slice, model->form, max_tokens, model->budget,
                           err);
 }
 
 enum tri_status tri_model_growing_state(struct tri_model *model, int64_t max_tokens,
                                         struct tri_state **out, struct tri_error *err)
 {
-    return tri_state_open_growing(out, &model->spec, &model->slice, model->cache, max_tokens,
+    return tri_state_open_growing(out, &model->spec, &model->slice, model->form, max_tokens,
                                   model->budget, err);
 }
 
-enum tri_dtype tri_model_cache_dtype(const struct tri_model *model)
+struct tri_state_form tri_model_state_form(const struct tri_model *model)
 {
-    return model->cache;
+    return model->form;
 }

@@ -84,7 +84,7 @@ struct tri_model {
     uint64_t fingerprint, whole_fingerprint; /* whole: whatever --layers says */
 
     enum tri_act act;
-    enum tri_dtype cache; /* of the states */
+    struct tri_state_form form; /* of the states */
     int64_t chunk_tokens;
     int64_t lookahead;  /* experts of the next layer read ahead; 0: none */
     float cache_regret; /* 0: exact routing */

@@ -12,7 +12,7 @@ static uint64_t ram_bytes(struct tri_sched *s, int64_t n_tokens)
 {
     struct tri_state_bytes cost;
     tri_state_cost(tri_model_spec(s->model), tri_model_slice(s->model),
-                   tri_model_cache_dtype(s->model), &cost);
+                   tri_model_state_form(s->model), &cost);
     return cost.kda_bytes + (uint64_t)n_tokens * cost.mla_bytes_per_token;
 }
 

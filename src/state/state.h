@@ -22,17 +22,25 @@ struct tri_state_bytes {
     uint64_t mla_bytes_per_token; /* per token of capacity */
 };
 
-/* `cache` is how the MLA cache is kept: F32, BF16 (rounded to nearest) or E4M3 (scale 1, saturating
- * at 448, as serving engines keep it: K3 spec 4). The KDA part is float32. */
+/*
+ * Number formats of a sequence. cache: of the MLA cache, F32, BF16 (rounded to nearest) or E4M3
+ * (scale 1, saturating at 448, as serving engines keep it: K3 spec 4). kda: of the KDA states, F32
+ * or BF16; convolution tails are float32 in any case. A BF16 state is rounded when a call of a
+ * kernel ends (kernels.h, tri_kda_args), so that results depend on how a prompt was cut into steps.
+ */
+struct tri_state_form {
+    enum tri_dtype cache, kda;
+};
+
 void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
-                    enum tri_dtype cache, struct tri_state_bytes *out);
+                    struct tri_state_form form, struct tri_state_bytes *out);
 
 /* An empty sequence with room for `max_tokens` (>= 1) tokens. `spec` and `slice` are copied from.
  */
 TRI_MUST_CHECK enum tri_status tri_state_open(struct tri_state **out, const struct tri_spec *spec,
-                                              const struct tri_slice *slice, enum tri_dtype cache,
-                                              int64_t max_tokens, struct tri_budget *budget,
-                                              struct tri_error *err);
+                                              const struct tri_slice *slice,
+                                              struct tri_state_form form, int64_t max_tokens,
+                                              struct tri_budget *budget, struct tri_error *err);
 void tri_state_close(struct tri_state *state);
 
 /*
@@ -42,15 +50,15 @@ void tri_state_close(struct tri_state *state);
  */
 TRI_MUST_CHECK enum tri_status
 tri_state_open_growing(struct tri_state **out, const struct tri_spec *spec,
-                       const struct tri_slice *slice, enum tri_dtype cache, int64_t max_tokens,
-                       struct tri_budget *budget, struct tri_error *err);
+                       const struct tri_slice *slice, struct tri_state_form form,
+                       int64_t max_tokens, struct tri_budget *budget, struct tri_error *err);
 /* Room for exactly `tokens` (at least what is held) from now on: more is taken from the budget,
  * less is given back. On failure (TRI_BUDGET, TRI_NOMEM, TRI_LIMIT) nothing has changed. */
 TRI_MUST_CHECK enum tri_status tri_state_make_room(struct tri_state *state, int64_t tokens,
                                                    struct tri_error *err);
 /* What room may take beyond its tokens, as it comes in pages. */
 uint64_t tri_state_rounding_bytes(const struct tri_spec *spec, const struct tri_slice *slice,
-                                  enum tri_dtype cache, int64_t max_tokens);
+                                  struct tri_state_form form, int64_t max_tokens);
 /* Memory that room for `tokens` takes in a growing state. */
 uint64_t tri_state_room_bytes(const struct tri_state *state, int64_t tokens);
 
@@ -191,13 +199,13 @@ void tri_state_folder_remove(struct tri_state_folder *folder, const struct tri_k
 
 /* --- for the forward pass only ---------------------------------------------------------------- */
 
-/* Local layer l of kind KDA: S [heads][key][value] f32. */
-float *tri_state_kda(struct tri_state *state, int64_t kda_index);
+/* Local layer l of kind KDA: S [heads][key][value] in the form's format. */
+void *tri_state_kda(struct tri_state *state, int64_t kda_index);
 /* Convolution tails of q, k, v: [3][taps - 1][heads * dim] f32, oldest first. */
 float *tri_state_conv(struct tri_state *state, int64_t kda_index);
 /* MLA cache [max_tokens][kv_rank + rope] in the cache's format: normalised latent, then k_pe. */
 void *tri_state_mla(struct tri_state *state, int64_t mla_index);
-enum tri_dtype tri_state_cache_dtype(const struct tri_state *state);
+struct tri_state_form tri_state_form(const struct tri_state *state);
 /* Encodes n float32 rows into the cache from `token` on. */
 void tri_state_put_mla(struct tri_state *state, int64_t mla_index, int64_t token, const float *rows,
                        int64_t n);

@@ -1,7 +1,7 @@
 /*
  * A state as a file. Little-endian, in this order, each section followed by its sum:
  *
- *   header 80 bytes, ids n_tokens * int32 | fixed part | per MLA layer tokens rows of the cache
+ *   header 88 bytes, ids n_tokens * int32 | fixed part | per MLA layer tokens rows of the cache
  *
  * A sum is tri_hash64 chained over everything before it, so that the last one covers the file. The
  * first lets a cache read which tokens a file is for without reading all of it. Nothing of the file
@@ -23,11 +23,11 @@ struct header {
     char magic[8];
     uint64_t fingerprint;
     int64_t tokens, kda_layers, s_floats, conv_floats, mla_layers, mla_row;
-    uint64_t fixed_bytes, cache_dtype;
+    uint64_t fixed_bytes, cache_dtype, kda_dtype;
 };
-_Static_assert(sizeof(struct header) == 80, "state file header");
+_Static_assert(sizeof(struct header) == 88, "state file header");
 
-static const char MAGIC[8] = "TRISTAT2"; /* the last byte is the version of the format */
+static const char MAGIC[8] = "TRISTAT3"; /* the last byte is the version of the format */
 struct file {
     int fd;
     const char *path;
@@ -80,7 +80,8 @@ static void fill_header(struct header *h, const struct tri_state *s, uint64_t fi
                           .mla_layers = s->mla_layers,
                           .mla_row = s->mla_row,
                           .fixed_bytes = s->fixed_bytes,
-                          .cache_dtype = s->cache_dtype };
+                          .cache_dtype = s->form.cache,
+                          .kda_dtype = s->form.kda };
     memcpy(h->magic, MAGIC, sizeof h->magic);
 }
 
@@ -188,6 +189,10 @@ static enum tri_status check_header(const struct file *f, const struct header *h
                         f->path);
     if (h->fingerprint != fingerprint)
         return tri_fail(f->err, TRI_FORMAT, "%s: saved by another model", f->path);
+    if (h->cache_dtype != want.cache_dtype || h->kda_dtype != want.kda_dtype)
+        return tri_fail(
+            f->err, TRI_FORMAT,
+            "%s: saved in other number formats; use the --cache and --kda-state of then", f->path);
     want.tokens = h->tokens;
     if (memcmp(h, &want, sizeof want) || h->tokens < 0 || h->tokens > INT32_MAX)
         return tri_fail(f->err, TRI_FORMAT, "%s: its shapes are not this model's", f->path);

@@ -19,16 +19,25 @@ enum tri_status tri_state_fill(struct tri_state *state, int64_t tokens, uint64_t
     if (tokens < 0 || tokens > state->room_tokens)
         return tri_fail(err, TRI_LIMIT, "a past of %lld tokens does not fit in %lld",
                         (long long)tokens, (long long)state->room_tokens);
-    uint64_t n = 0, fixed = state->fixed_bytes / sizeof(float);
-    for (; n < fixed; n++)
-        state->fixed[n] = made_up(seed, n, 0.1f);
+    uint64_t n = 0;
+    for (int64_t l = 0; l < state->kda_layers; l++) {
+        char *s = tri_state_kda(state, l);
+        float *tails = tri_state_conv(state, l);
+        uint64_t value = tri_row_data_bytes(state->form.kda, 1);
+        for (int64_t i = 0; i < state->s_floats; i++) {
+            float v = made_up(seed, n++, 0.1f);
+            tri_row_encode(s + (uint64_t)i * value, NULL, state->form.kda, &v, 1);
+        }
+        for (int64_t i = 0; i < state->conv_floats; i++)
+            tails[i] = made_up(seed, n++, 0.1f);
+    }
     for (int64_t l = 0; l < state->mla_layers; l++) {
         for (int64_t t = 0; t < tokens; t++) {
             char *row = tri__state_rows(state, l) + (uint64_t)t * state->mla_row_bytes;
-            uint64_t value = tri_row_data_bytes(state->cache_dtype, 1);
+            uint64_t value = tri_row_data_bytes(state->form.cache, 1);
             for (int64_t i = 0; i < state->mla_row; i++) {
                 float v = made_up(seed, n++, 1.7f); /* spread of a normalised latent: 1 */
-                tri_row_encode(row + (uint64_t)i * value, NULL, state->cache_dtype, &v, 1);
+                tri_row_encode(row + (uint64_t)i * value, NULL, state->form.cache, &v, 1);
             }
         }
     }

@@ -24,10 +24,10 @@ static uint64_t unit_of(uint64_t whole_layer_bytes)
 }
 
 uint64_t tri_state_rounding_bytes(const struct tri_spec *spec, const struct tri_slice *slice,
-                                  enum tri_dtype cache, int64_t max_tokens)
+                                  struct tri_state_form form, int64_t max_tokens)
 {
     struct tri_state_bytes cost;
-    tri_state_cost(spec, slice, cache, &cost);
+    tri_state_cost(spec, slice, form, &cost);
     uint64_t layers = (uint64_t)(spec->mla_layers ? spec->mla_layers : 1);
     return layers * unit_of(cost.mla_bytes_per_token / layers * (uint64_t)max_tokens);
 }
@@ -39,12 +39,12 @@ static uint64_t layer_room(const struct tri_state *s, int64_t tokens)
 }
 
 enum tri_status tri_state_open_growing(struct tri_state **out, const struct tri_spec *spec,
-                                       const struct tri_slice *slice, enum tri_dtype cache,
+                                       const struct tri_slice *slice, struct tri_state_form form,
                                        int64_t max_tokens, struct tri_budget *budget,
                                        struct tri_error *err)
 {
     struct tri_state *s = NULL;
-    enum tri_status st = tri__state_new(&s, spec, slice, cache, max_tokens, budget, err);
+    enum tri_status st = tri__state_new(&s, spec, slice, form, max_tokens, budget, err);
     if (st)
         return st;
     s->growing = true;

@@ -2,7 +2,8 @@
 """Instruction sets, activations, caches and threads on the nano model: what must be the same bits is
 compared as bits, what may differ is held against the exact float32 run. Tolerances: exact products
 on any instruction set 5e-5 of the logits' norm; int8 activations a median of 4 %, and the same best
-token at 9 of 10 positions; the cache in bf16 1 %, in fp8 5 %."""
+token at 9 of 10 positions; the cache in bf16 1 %, in fp8 5 %;
+a KDA state in bf16 2 %."""
 import array
 import math
 import os
@@ -84,6 +85,24 @@ class Act(unittest.TestCase):
                 wrong = errors(logits("--trunk", "f32", "--cache", cache), self.exact)
                 print(f"cache {cache}: median {wrong[len(wrong) // 2]:.2e}, worst {wrong[-1]:.2e}")
                 self.assertLess(wrong[len(wrong) // 2], most)
+
+    def test_kda_states(self):
+        # 96 tokens in one step are rounded after the last logits; in steps of one, at each. How it is cut matters.
+        form = ("--trunk", "f32", "--act", "exact", "--kda-state")
+        whole = logits(*form, "f32")
+        self.assertEqual(logits(*form, "bf16", "--chunk", "96"), whole)
+        single = logits(*form, "bf16", "--chunk", "1")
+        wrong = errors(single, whole)
+        print(f"KDA state bf16, rounded at each token: median {wrong[len(wrong) // 2]:.2e}, worst {wrong[-1]:.2e}")
+        self.assertEqual(single[0], logits(*form, "f32", "--chunk", "1")[0])
+        self.assertGreater(wrong[-1], 1e-4)
+        self.assertLess(wrong[len(wrong) // 2], 0.02)
+        for isa in ("ref", "avx2"):
+            other = errors(logits(*form, "bf16", "--chunk", "1", isa=isa), whole)
+            self.assertLess(other[len(other) // 2], 0.02)
+        self.assertEqual(single, logits(*form, "bf16", "--chunk", "1", "--threads", "3"))
+        with self.assertRaisesRegex(AssertionError, "--kda-state fp8: one of f32, bf16"):
+            logits("--kda-state", "fp8")
 
     def test_bad_instruction_set(self):
         with self.assertRaisesRegex(AssertionError, "TRIREME_ISA=sse9: one of"):

@@ -81,9 +81,14 @@ class Kept(Folder):
         server.chat(STORY)
         self.assertEqual(server.close(), 0)
         self.assertTrue(self.files())
-        server = self.serve("--cache", "bf16")
-        self.assertGreater(server.metric("trireme_checkpoint_files_damaged_total"), 0)
-        self.assertEqual(cached(server.chat(STORY)), 0)
+        for other in (("--cache", "bf16"), ("--kda-state", "bf16")):   # each finds the files of the one before
+            server = self.serve(*other)
+            self.assertGreater(server.metric("trireme_checkpoint_files_damaged_total"), 0)
+            self.assertEqual(cached(server.chat(STORY)), 0)
+            self.assertEqual(server.close(), 0)
+            self.assertTrue(self.files())
+        server = self.serve("--kda-state", "bf16")
+        self.assertGreater(cached(server.chat(STORY)), 0)
         self.assertEqual(server.close(), 0)
 
     def test_keys_never_share(self):

@@ -150,6 +150,15 @@ class Speed(unittest.TestCase):
             got = self.measure("--prefill", 0, "--decode", 1, "--cache", cache)
             self.assertEqual(got["cost"]["mla_bytes_per_cached_token"], row * width)
 
+    def test_kda_state_formats(self):
+        layers, heads, dim, taps = len(LINEAR["kda_layers"]), LINEAR["num_heads"], LINEAR["head_dim"], \
+            LINEAR["short_conv_kernel_size"]
+        values, tails = heads * dim * dim, 3 * (taps - 1) * heads * dim
+        for kept, width in (("f32", 4), ("bf16", 2)):
+            got = self.measure("--prefill", 0, "--decode", 1, "--kda-state", kept)
+            self.assertEqual(got["kda_state"], kept.upper())
+            self.assertEqual(got["cost"]["state_bytes"], 2 * layers * (values * width + tails * 4))
+
     def test_text(self):
         out = run("speed", self.model, "--read", "4M", "--reps", 1, "--prefill", 8, "--decode", 1).stdout
         self.assertTrue(re.search(r"^prefill 8 .* % of ", out, re.M), out)

@@ -139,6 +139,11 @@ static inline void w16_store_i8(int8_t *p, w16 x, int paired)
     int8x16_t q = vcombine_s8(vmovn_s16(l), vmovn_s16(h));
     vst1q_s8(p, paired ? vqtbl1q_s8(q, vld1q_u8(order)) : q);
 }
+static inline void w16_store_i16(int16_t *p, w16 x)
+{
+    vst1q_s16(p, vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b)));
+    vst1q_s16(p + 8, vcombine_s16(vmovn_s32(x.c), vmovn_s32(x.d)));
+}
 static inline w16 w16_u8(const void *p)
 {
     uint8x16_t b = vld1q_u8(p);

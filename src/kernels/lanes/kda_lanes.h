@@ -60,23 +60,42 @@ static void kda_prepare(struct kda_token *s, const struct tri_kda_args *a, int64
     s->beta = lanes_beta(a, t, h);
 }
 
+/* Sixteen values of a state from the i-th on; `half`: it is BF16. */
+static inline v16 kda_load(const void *state, int64_t i, bool half)
+{
+    return half ? v16_bf16((const uint16_t *)state + i) : v16_load((const float *)state + i);
+}
+
+static inline void kda_store(void *state, int64_t i, v16 x, bool half)
+{
+    if (half) { /* to the nearest, ties to even */
+        w16 w = w16_bits(x), odd = w16_and(w16_right(w, 16), w16_set(1));
+        w = w16_add(w, w16_add(odd, w16_set(0x7fff)));
+        w16_store_i16((int16_t *)state + i, w16_right(w, 16));
+    } else {
+        v16_store((float *)state + i, x);
+    }
+}
+
 /*
  * `w` registers of value columns from j on. First S^T k and S^T q of the decayed state, then the
  * correction u; the output after the update is S^T q + (k . q) u, and the update itself is the
  * second and last pass.
  */
 static inline __attribute__((always_inline)) void kda_strip(const struct tri_kda_args *a,
-                                                            const struct kda_token *s, float *state,
-                                                            int64_t at, int64_t j, int w)
+                                                            const struct kda_token *s,
+                                                            int64_t first, int64_t at, int64_t j,
+                                                            int w, bool half)
 {
     int64_t n = a->dim;
+    void *state = a->state;
     v16 sk[KDA_STRIP], sq[KDA_STRIP];
     for (int i = 0; i < w; i++)
         sk[i] = sq[i] = v16_set(0);
     for (int64_t c = 0; c < n; c++) {
         v16 k = v16_set(s->k[c] * s->decay[c]), q = v16_set(s->q[c] * s->decay[c]);
         for (int i = 0; i < w; i++) {
-            v16 row = v16_load(state + c * n + j + i * 16);
+            v16 row = kda_load(state, first + c * n + j + i * 16, half);
             sk[i] = v16_fma(row, k, sk[i]);
             sq[i] = v16_fma(row, q, sq[i]);
         }
@@ -89,10 +108,23 @@ static inline __attribute__((always_inline)) void kda_strip(const struct tri_kda
     for (int64_t c = 0; c < n; c++) {
         v16 k = v16_set(s->k[c]), decay = v16_set(s->decay[c]);
         for (int i = 0; i < w; i++) {
-            float *row = state + c * n + j + i * 16;
-            v16_store(row, v16_fma(k, sk[i], v16_mul(decay, v16_load(row))));
+            int64_t row = first + c * n + j + i * 16;
+            v16 old = v16_mul(decay, kda_load(state, row, half));
+            kda_store(state, row, v16_fma(k, sk[i], old), half);
         }
     }
+}
+
+/* One token of head h. */
+static inline __attribute__((always_inline)) void kda_token_step(const struct tri_kda_args *a,
+                                                                 const struct kda_token *s,
+                                                                 int64_t t, int64_t h, bool half)
+{
+    int64_t at = (t * a->heads + h) * a->dim, first = h * a->dim * a->dim, j = 0;
+    for (; j + 16 * KDA_STRIP <= a->dim; j += 16 * KDA_STRIP)
+        kda_strip(a, s, first, at, j, KDA_STRIP, half);
+    for (; j < a->dim; j += 16)
+        kda_strip(a, s, first, at, j, 1, half);
 }
 
 void TRI_LANES(kda_step)(const struct tri_kda_args *a, int64_t h0, int64_t h1)
@@ -103,14 +135,12 @@ void TRI_LANES(kda_step)(const struct tri_kda_args *a, int64_t h0, int64_t h1)
         return;
     }
     for (int64_t h = h0; h < h1; h++) {
-        float *state = a->state + h * a->dim * a->dim;
         for (int64_t t = 0; t < a->tokens; t++) {
-            int64_t at = (t * a->heads + h) * a->dim, j = 0;
             kda_prepare(&s, a, t, h);
-            for (; j + 16 * KDA_STRIP <= a->dim; j += 16 * KDA_STRIP)
-                kda_strip(a, &s, state, at, j, KDA_STRIP);
-            for (; j < a->dim; j += 16)
-                kda_strip(a, &s, state, at, j, 1);
+            if (a->state_dtype == TRI_DT_BF16)
+                kda_token_step(a, &s, t, h, true);
+            else
+                kda_token_step(a, &s, t, h, false);
         }
     }
 }
@@ -241,6 +271,9 @@ static void kda_update(struct kda_tile *s, float *state, int64_t n)
 void TRI_LANES(kda_chunk)(const struct tri_kda_args *a, int64_t h0, int64_t h1)
 {
     struct kda_tile s;
+    float wide[TRI_KDA_MAX_DIM * TRI_KDA_MAX_DIM]; /* a BF16 state of one head during the call */
+    int64_t values = a->dim * a->dim;
+    bool half = a->state_dtype == TRI_DT_BF16;
     if (a->dim % 16 || !a->bounded) {
         tri__ref_kda_chunk(a, h0, h1);
         return;
@@ -248,7 +281,9 @@ void TRI_LANES(kda_chunk)(const struct tri_kda_args *a, int64_t h0, int64_t h1)
     /* A short tile's rows up to the next four are computed too, and not used. */
     memset(s.in, 0, sizeof s.in);
     for (int64_t h = h0; h < h1; h++) {
-        float *state = a->state + h * a->dim * a->dim;
+        float *state = half ? wide : (float *)a->state + h * values;
+        for (int64_t i = 0; half && i < values; i += 16)
+            v16_store(wide + i, kda_load(a->state, h * values + i, true));
         for (int64_t t = 0; t < a->tokens; t += TRI_KDA_TILE) {
             s.tokens = a->tokens - t < TRI_KDA_TILE ? a->tokens - t : TRI_KDA_TILE;
             kda_fill(&s, a, t, h);
@@ -257,6 +292,8 @@ void TRI_LANES(kda_chunk)(const struct tri_kda_args *a, int64_t h0, int64_t h1)
             kda_solve(&s, a, t, h);
             kda_update(&s, state, a->dim);
         }
+        for (int64_t i = 0; half && i < values; i += 16)
+            kda_store(a->state, h * values + i, v16_load(wide + i), true);
     }
 }
 

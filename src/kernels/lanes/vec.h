@@ -12,6 +12,7 @@
  *   w16_u8(p)               16 unsigned bytes
  *   w16_near(v)             nearest int, ties to even; |v| < 2^31
  *   w16_store_i8(p, w, paired)   as bytes, in the order of tri_qrows
+ *   w16_store_i16(p, w)     ints within int16 as such
  *   v16_less(a, b, x, y)    a < b ? x : y
  */
 #ifndef TRI_KERNELS_VEC_H

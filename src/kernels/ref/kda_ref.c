@@ -53,11 +53,28 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-static void step_head(const struct tri_kda_args *a, int64_t t, int64_t h)
+/* The state of head h in float32: the array itself, or `wide`, filled from what is stored. */
+static float *open_state(const struct tri_kda_args *a, int64_t h, float *wide)
+{
+    int64_t n = a->dim * a->dim;
+    if (a->state_dtype == TRI_DT_F32)
+        return (float *)a->state + h * n;
+    tri_row_decode(wide, TRI_DT_BF16, (const uint16_t *)a->state + h * n, NULL, n);
+    return wide;
+}
+
+static void close_state(const struct tri_kda_args *a, int64_t h, const float *state)
+{
+    int64_t n = a->dim * a->dim;
+    if (a->state_dtype != TRI_DT_F32)
+        tri_row_encode((uint16_t *)a->state + h * n, NULL, TRI_DT_BF16, state, n);
+}
+
+static void step_head(const struct tri_kda_args *a, int64_t t, int64_t h, float *state)
 {
     int64_t n = a->dim, at = (t * a->heads + h) * n;
     const float *q = a->q + at, *k = a->k + at, *v = a->v + at;
-    float *state = a->state + h * n * n, *o = a->o + at;
+    float *o = a->o + at;
     float q_scale = (float)(inverse_l2(q, n) / sqrt((double)n)), k_scale = (float)inverse_l2(k, n);
     float beta = (float)sigmoid((double)a->b[t * a->heads + h]);
 
@@ -89,15 +106,21 @@ static void step_head(const struct tri_kda_args *a, int64_t t, int64_t h)
 
 void tri__ref_kda_step(const struct tri_kda_args *a, int64_t h0, int64_t h1)
 {
-    for (int64_t h = h0; h < h1; h++)
-        for (int64_t t = 0; t < a->tokens; t++)
-            step_head(a, t, h);
+    float wide[TRI_KDA_MAX_DIM * TRI_KDA_MAX_DIM];
+    for (int64_t h = h0; h < h1; h++) {
+        for (int64_t t = 0; t < a->tokens; t++) {
+            float *state = open_state(a, h, wide);
+            step_head(a, t, h, state);
+            close_state(a, h, state);
+        }
+    }
 }
 
 /* One tile's quantities of one head, in float64: exact enough that factored decays do not matter.
  */
 struct tile {
     int64_t tokens;
+    float *state;                                /* of the head, float32 */
     double q_in[TRI_KDA_TILE][TRI_KDA_MAX_DIM];  /* q^ * e^G: against the state the tile found */
     double k_in[TRI_KDA_TILE][TRI_KDA_MAX_DIM];  /* k^ * e^G */
     double k_out[TRI_KDA_TILE][TRI_KDA_MAX_DIM]; /* k^ * e^-G: what later tokens see of this one */
@@ -146,7 +169,7 @@ static void through_state(double *out, const double *x, const float *state, int6
 static void solve_tile(struct tile *tile, const struct tri_kda_args *a, int64_t t0, int64_t h)
 {
     int64_t n = a->dim;
-    const float *state = a->state + h * n * n;
+    const float *state = tile->state;
     for (int64_t i = 0; i < tile->tokens; i++) {
         const float *v = a->v + ((t0 + i) * a->heads + h) * n;
         double *p = tile->p[i];
@@ -165,7 +188,7 @@ static void tile_outputs(const struct tile *tile, const struct tri_kda_args *a, 
                          int64_t h)
 {
     int64_t n = a->dim;
-    const float *state = a->state + h * n * n;
+    const float *state = tile->state;
     double out[TRI_KDA_MAX_DIM];
     for (int64_t i = 0; i < tile->tokens; i++) {
         float *o = a->o + ((t0 + i) * a->heads + h) * n;
@@ -180,11 +203,10 @@ static void tile_outputs(const struct tile *tile, const struct tri_kda_args *a, 
     }
 }
 
-static void tile_state(const struct tile *tile, const struct tri_kda_args *a, int64_t h)
+static void tile_state(const struct tile *tile, int64_t n)
 {
-    int64_t n = a->dim;
     for (int64_t c = 0; c < n; c++) {
-        float *row = a->state + (h * n + c) * n;
+        float *row = tile->state + c * n;
         double decay = exp(tile->total[c]), next[TRI_KDA_MAX_DIM];
         for (int64_t j = 0; j < n; j++)
             next[j] = decay * (double)row[j];
@@ -201,13 +223,16 @@ static void tile_state(const struct tile *tile, const struct tri_kda_args *a, in
 void tri__ref_kda_chunk(const struct tri_kda_args *a, int64_t h0, int64_t h1)
 {
     struct tile tile;
+    float wide[TRI_KDA_MAX_DIM * TRI_KDA_MAX_DIM];
     for (int64_t h = h0; h < h1; h++) {
+        tile.state = open_state(a, h, wide);
         for (int64_t t = 0; t < a->tokens; t += TRI_KDA_TILE) {
             tile.tokens = a->tokens - t < TRI_KDA_TILE ? a->tokens - t : TRI_KDA_TILE;
             fill_tile(&tile, a, t, h);
             solve_tile(&tile, a, t, h);
             tile_outputs(&tile, a, t, h);
-            tile_state(&tile, a, h);
+            tile_state(&tile, a->dim);
         }
+        close_state(a, h, tile.state);
     }
 }

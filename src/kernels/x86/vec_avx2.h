@@ -132,6 +132,11 @@ static inline void w16_store_i8(int8_t *p, w16 x, int paired)
     __m128i q = _mm_packs_epi16(l, h);
     _mm_storeu_si128((void *)p, paired ? _mm_shuffle_epi8(q, order) : q);
 }
+static inline void w16_store_i16(int16_t *p, w16 x)
+{
+    __m256i q = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+    _mm256_storeu_si256((void *)p, q);
+}
 static inline w16 w16_u8(const void *p)
 {
     __m128i b = _mm_loadu_si128(p);

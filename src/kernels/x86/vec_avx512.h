@@ -114,6 +114,10 @@ static inline void w16_store_i8(int8_t *p, w16 a, int paired)
     __m128i q = _mm512_cvtepi32_epi8(a);
     _mm_storeu_si128((void *)p, paired ? _mm_shuffle_epi8(q, order) : q);
 }
+static inline void w16_store_i16(int16_t *p, w16 a)
+{
+    _mm256_storeu_si256((void *)p, _mm512_cvtepi32_epi16(a));
+}
 static inline w16 w16_u8(const void *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(p));

@@ -105,6 +105,88 @@ static struct outcome run_conv(const struct kernel_case *c, const struct tri_ker
     return out;
 }
 
+static void kda_call(const struct tri_kernels *k, bool chunk, const struct tri_kda_args *a,
+                     const int64_t *heads)
+{
+    (chunk ? k->kda_chunk : k->kda_step)(a, heads[0], heads[1]);
+}
+
+/* Tokens [t, t + n) of a call. */
+static struct tri_kda_args kda_tokens(const struct tri_kda_args *a, int64_t t, int64_t n)
+{
+    struct tri_kda_args part = *a;
+    int64_t at = t * a->heads * a->dim;
+    part.q += at;
+    part.k += at;
+    part.v += at;
+    part.z += at;
+    part.b += t * a->heads;
+    part.o += at;
+    part.tokens = n;
+    return part;
+}
+
+/*
+ * got: what a BF16 state holds, widened. Where it is want rounded (no farther off than half the
+ * distance between its neighbours) it becomes want; what is left is the error before rounding.
+ */
+static void unround(float *got, const float *want, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int e = 0;
+        frexpf(want[i], &e); /* |want| in [2^(e-1), 2^e): steps of 2^(e-8) */
+        float half = ldexpf(1, e - 9), off = got[i] - want[i];
+        got[i] = fabsf(off) <= half ? want[i] : want[i] + off - copysignf(half, off);
+    }
+}
+
+/*
+ * A BF16 state. What it must be comes from the reference on float32, begun from the same values and
+ * rounded here: so the reference's own BF16 form can be tested as well. kda_step is held against it
+ * token by token, each from the state that was really found, as one rounding that goes the other
+ * way changes all that follows; that many tokens are the same bits is checked beside it.
+ */
+static void run_half_state(struct outcome *out, const struct tri_kernels *fast, bool chunk,
+                           struct tri_kda_args a, const int64_t *range)
+{
+    int64_t values = a.heads * a.dim * a.dim, outputs = a.heads * a.dim;
+    int64_t step = chunk ? a.tokens : 1, n = a.tokens * outputs;
+    struct array arrays[6];
+    uint16_t *half = array_new(&arrays[0], (size_t)values * 2);
+    uint16_t *whole = array_new(&arrays[1], (size_t)values * 2);
+    float *got = array_floats(&arrays[2], values, NULL, 0);
+    float *want = array_floats(&arrays[3], values, NULL, 0);
+    float *o_want = array_floats(&arrays[4], n, NULL, 0);
+    float *o_whole = array_floats(&arrays[5], n, NULL, 0), *o = a.o;
+    tri_row_encode(half, NULL, TRI_DT_BF16, a.state, values);
+    memcpy(whole, half, (size_t)values * 2);
+    memcpy(o_want, o, (size_t)n * sizeof *o); /* heads that are not asked for keep what they had */
+    memcpy(o_whole, o, (size_t)n * sizeof *o);
+    for (int64_t t = 0; t < a.tokens; t += step) {
+        struct tri_kda_args part = kda_tokens(&a, t, step);
+        tri_row_decode(want, TRI_DT_BF16, half, NULL, values);
+        part.state = half;
+        part.state_dtype = TRI_DT_BF16;
+        kda_call(fast, chunk, &part, range);
+        tri_row_decode(got, TRI_DT_BF16, half, NULL, values);
+        part.state = want;
+        part.state_dtype = TRI_DT_F32;
+        part.o = o_want + t * outputs;
+        kda_call(tri_kernels_ref(), chunk, &part, range);
+        unround(got, want, values);
+        compare_values(out, got, want, values, 2);
+    }
+    compare_values(out, o, o_want, n, 2);
+    a.o = o_whole;
+    a.state = whole;
+    a.state_dtype = TRI_DT_BF16;
+    kda_call(fast, chunk, &a, range);
+    if (memcmp(whole, half, (size_t)values * 2) || memcmp(o_whole, o, (size_t)n * sizeof *o))
+        out->worst = INFINITY;
+    for (int i = 0; i < 6; i++)
+        out->worst = array_free(&arrays[i]) ? out->worst : (double)INFINITY;
+}
+
 static struct outcome run_kda(const struct kernel_case *c, const struct tri_kernels *fast,
                               struct random *r)
 {
@@ -128,15 +210,24 @@ static struct outcome run_kda(const struct kernel_case *c, const struct tri_kern
                               .gate_bound = -5 };
     float *y = array_floats(&got, n + state, NULL, 0), *z = array_floats(&want, n + state, r, 1);
     memcpy(y, z, (size_t)(n + state) * sizeof *y);
-    int64_t h0 = random_in(r, 0, heads - 1), h1 = random_in(r, h0, heads);
-    snprintf(out.shape, sizeof out.shape, "heads %lld..%lld of %lld, width %lld, %lld tokens",
-             (long long)h0, (long long)h1, (long long)heads, (long long)dim, (long long)tokens);
+    int64_t range[2] = { random_in(r, 0, heads - 1) };
+    range[1] = random_in(r, range[0], heads);
+    bool half = random_bits(r) % 2;
+    snprintf(out.shape, sizeof out.shape,
+             "%s state, heads %lld..%lld of %lld, width %lld, %lld tokens", half ? "bf16" : "f32",
+             (long long)range[0], (long long)range[1], (long long)heads, (long long)dim,
+             (long long)tokens);
     a.o = y;
     a.state = y + n;
-    (chunk ? fast->kda_chunk : fast->kda_step)(&a, h0, h1);
-    a.o = z;
-    a.state = z + n;
-    (chunk ? tri_kernels_ref()->kda_chunk : tri_kernels_ref()->kda_step)(&a, h0, h1);
+    if (half) {
+        run_half_state(&out, fast, chunk, a, range);
+        memcpy(y, z, (size_t)n * sizeof *y);
+    } else {
+        kda_call(fast, chunk, &a, range);
+        a.o = z;
+        a.state = z + n;
+        kda_call(tri_kernels_ref(), chunk, &a, range);
+    }
     finish_case(&out, &got, &want, 2, in, 7);
     return out;
 }

@@ -21,10 +21,10 @@ const struct tri_slice *tri_model_slice(const struct tri_model *model)
     return NULL;
 }
 
-enum tri_dtype tri_model_cache_dtype(const struct tri_model *model)
+struct tri_state_form tri_model_state_form(const struct tri_model *model)
 {
     (void)model;
-    return TRI_DT_F32;
+    return (struct tri_state_form){ 0 };
 }
 
 void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out)
@@ -34,11 +34,11 @@ void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_st
 }
 
 void tri_state_cost(const struct tri_spec *spec, const struct tri_slice *slice,
-                    enum tri_dtype cache, struct tri_state_bytes *out)
+                    struct tri_state_form form, struct tri_state_bytes *out)
 {
     (void)spec;
     (void)slice;
-    (void)cache;
+    (void)form;
     *out = (struct tri_state_bytes){ 1000, 10 };
 }
 

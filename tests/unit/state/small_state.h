@@ -48,7 +48,8 @@ static inline int small_up(void **state)
     *state = &m;
     snprintf(m.folder, sizeof m.folder, "/tmp/trireme-folder-%ld", (long)getpid());
     return tri_budget_open(&m.budget, 8 << 20, NULL) ||
-           tri_state_open(&m.state, &m.spec, &m.slice, TRI_DT_F32, SMALL_CONTEXT, m.budget, NULL);
+           tri_state_open(&m.state, &m.spec, &m.slice, (struct tri_state_form){ 0 }, SMALL_CONTEXT,
+                          m.budget, NULL);
 }
 
 static inline int small_down(void **state)
@@ -75,7 +76,8 @@ static inline void small_check(struct tri_state *s, int64_t tokens, int seed)
     struct tri_state *want = NULL;
     small_shape(&spec, &slice);
     assert_int_equal(tri_budget_open(&budget, 8 << 20, NULL), TRI_OK);
-    assert_int_equal(tri_state_open(&want, &spec, &slice, TRI_DT_F32, SMALL_CONTEXT, budget, NULL),
+    assert_int_equal(tri_state_open(&want, &spec, &slice, (struct tri_state_form){ 0 },
+                                    SMALL_CONTEXT, budget, NULL),
                      TRI_OK);
     small_fill(want, tokens, seed);
     assert_int_equal(tri_state_tokens(s), tokens);

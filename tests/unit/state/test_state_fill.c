@@ -40,8 +40,10 @@ static int open_pair(void **state)
     tri_slice_whole(&p.slice, &p.spec);
     *state = &p;
     return tri_budget_open(&p.budget, 1 << 20, &err) ||
-           tri_state_open(&p.a, &p.spec, &p.slice, TRI_DT_F32, ROOM, p.budget, &err) ||
-           tri_state_open(&p.b, &p.spec, &p.slice, TRI_DT_F32, ROOM + 3, p.budget, &err);
+           tri_state_open(&p.a, &p.spec, &p.slice, (struct tri_state_form){ 0 }, ROOM, p.budget,
+                          &err) ||
+           tri_state_open(&p.b, &p.spec, &p.slice, (struct tri_state_form){ 0 }, ROOM + 3, p.budget,
+                          &err);
 }
 
 static int close_pair(void **state)

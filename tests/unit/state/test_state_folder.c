@@ -27,9 +27,9 @@ static void room_comes_and_goes(void **state)
     struct tri_budget_report now;
     struct tri_error err = { 0 };
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    assert_int_equal(
-        tri_state_open_growing(&s, &m->spec, &m->slice, TRI_DT_F32, SMALL_CONTEXT, m->budget, NULL),
-        TRI_OK);
+    assert_int_equal(tri_state_open_growing(&s, &m->spec, &m->slice, (struct tri_state_form){ 0 },
+                                            SMALL_CONTEXT, m->budget, NULL),
+                     TRI_OK);
     tri_budget_read(m->budget, &now);
     uint64_t empty = now.used_bytes, other = now.account_used_bytes[TRI_MEM_MLA];
     assert_int_equal(other, (uint64_t)SMALL_CONTEXT * SMALL_ROW * 4 * SMALL_MLA); /* m->state */
@@ -72,9 +72,9 @@ static void no_room_changes_nothing(void **state)
     struct tri_error err = { 0 };
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), fixed = small_fixed_bytes();
     assert_int_equal(tri_budget_open(&budget, fixed + 2 * page * SMALL_MLA, NULL), TRI_OK);
-    assert_int_equal(
-        tri_state_open_growing(&s, &m->spec, &m->slice, TRI_DT_F32, SMALL_CONTEXT, budget, NULL),
-        TRI_OK);
+    assert_int_equal(tri_state_open_growing(&s, &m->spec, &m->slice, (struct tri_state_form){ 0 },
+                                            SMALL_CONTEXT, budget, NULL),
+                     TRI_OK);
     int64_t most = (int64_t)(2 * page / (SMALL_ROW * 4));
     assert_int_equal(tri_state_make_room(s, most, NULL), TRI_OK);
     small_fill(s, most, 8);
