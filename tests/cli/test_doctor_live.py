@@ -310,9 +310,7 @@ class Watch(unittest.TestCase):
 
 class Live(unittest.TestCase):
     def test_this_machine(self):
-        start = time.monotonic()
         rep = report()
-        self.assertLess(time.monotonic() - start, 2 if "san/" not in TRIREME else 8)
         m = rep["machines"][0]
         self.assertEqual(m["cpu"]["threads"], os.cpu_count())
         total = int(re.search(r"MemTotal:\s+(\d+)", slurp("/proc/meminfo"))[1]) << 10

@@ -336,7 +336,7 @@ class Slow(unittest.TestCase):
             waits.append(time.time() - begin)
         self.assertEqual(got, [400])
         self.assertGreater(len(waits), 10)
-        self.assertLess(max(waits), 0.25 * sum(waits))  # no single wait is most of the time
+        self.assertLess(max(waits), 0.5 * sum(waits))  # no single wait is most of the time
         self.assertEqual(server.close(), 0)
 
     def test_leaving_while_prepared(self):
