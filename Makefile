@@ -35,7 +35,7 @@ lint:  ## rooms, sizes, banned calls, format, clang-tidy
 	@python3 tools/tidy.py --report
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
 	@$(MAKE) build/clang/build.ninja
-	@git ls-files 'src/*.c' | xargs -P $(JOBS) -n 4 clang-tidy -p build/clang --quiet
+	@git ls-files 'src/*.c' | xargs -P $(JOBS) -n 1 clang-tidy -p build/clang --quiet
 
 fuzz:  ## build the fuzzers and run each for FUZZ_SECONDS (default 20)
 	@tools/need.sh fuzz

@@ -85,7 +85,7 @@ void tri__exchange_refuse(struct tri__exchange *x, const struct tri__fault *faul
 /* Frees a finished exchange as soon as no wake-up for it is on its way. */
 static void let_go(struct tri__exchange *x)
 {
-    for (int64_t i = 0; i < x->n_choices; i++) {
+    for (int64_t i = 0; x->choice && i < x->n_choices; i++) {
         tri_job_release(x->choice[i].job); /* from here on nobody wakes this exchange */
         x->choice[i].job = NULL;
         x->choice[i].done = true;
@@ -554,13 +554,12 @@ void tri__exchange_start(struct tri__exchange *x)
     const struct tri_http_watch watch = { on_gone, on_drained, x };
     struct tri__fault fault = { 0 };
     struct tri_error err = { 0 };
-    bool ok = true;
     int64_t choices = x->p.n * (int64_t)(x->n_prompts ? x->n_prompts : 1);
     x->prompt_tokens = (int64_t)x->ids.count_tokens;
-    if (ok) {
-        x->choice = tri_calloc((size_t)choices, sizeof *x->choice);
-        ok = x->choice || tri__fault_is(&fault, 503, "no_memory", "no memory");
-    }
+    x->choice = tri_calloc((size_t)choices, sizeof *x->choice);
+    bool ok = x->choice != NULL;
+    if (!ok)
+        tri__fault_is(&fault, 503, "no_memory", "no memory");
     for (int64_t i = 0; ok && i < choices; i++) {
         struct tri__choice *c = &x->choice[i];
         x->n_choices = i + 1;

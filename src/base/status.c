@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#undef tri_fail
+#undef tri_fail_errno
+
 const char *tri_status_text(enum tri_status status)
 {
     switch (status) {

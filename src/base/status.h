@@ -53,6 +53,12 @@ enum tri_status tri_fail(struct tri_error *err, enum tri_status status, const ch
 enum tri_status tri_fail_errno(struct tri_error *err, enum tri_status status, int sys_errno,
                                const char *format, ...) TRI_PRINTF(4, 5);
 
+#ifdef __clang_analyzer__ /* it does not look into other files, where these return `status` */
+#define tri_fail(err, status, ...) (tri_fail(err, status, __VA_ARGS__), (status))
+#define tri_fail_errno(err, status, num, ...)                                                      \
+    (tri_fail_errno(err, status, num, __VA_ARGS__), (status))
+#endif
+
 /*
  * Copies `text` (bytes from a file, a socket or a person) into `out` so that it is safe in one
  * line of output: control bytes become \xNN, and what does not fit ends in "...". Returns out.

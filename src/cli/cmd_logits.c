@@ -225,7 +225,7 @@ static int find_top(const float *logits, int64_t vocab, int64_t top[TOP])
 static void print_position(int64_t pos, int32_t token, const float *logits, int64_t vocab,
                            const struct tri_routes *routes, int64_t row)
 {
-    int64_t top[TOP + 1];
+    int64_t top[TOP] = { 0 };
     int n = find_top(logits, vocab, top);
     double margin = n > 1 ? (double)logits[top[0]] - (double)logits[top[1]] : 0;
     printf("{\"pos\":%" PRId64 ",\"token\":%d,\"argmax\":%" PRId64 ",\"margin\":%.9g,\"top\":[",

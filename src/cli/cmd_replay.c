@@ -115,7 +115,7 @@ static enum tri_status add_token(struct reading *r, const json_t *routes, size_t
         t->topk = (int64_t)json_array_size(first);
     }
     int64_t uses = t->rows * t->topk, at = t->tokens * uses;
-    if (at + uses > r->cap) {
+    if (!r->ids || at + uses > r->cap) {
         r->cap = (at + uses) * 2;
         int32_t *more = tri_realloc(r->ids, (size_t)r->cap * sizeof *more);
         if (!more)

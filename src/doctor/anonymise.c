@@ -164,7 +164,7 @@ static void clean_words(const struct tri__names *n, const char *p, const char *e
         size_t skip = 0, len = 0;
         const char *instead = NULL;
         if (*p == '/' && (len = home(p, end, &skip)) > 0)
-            instead = "USER";
+            instead = "USER"; /* NOLINT(bugprone-branch-clone): the order decides */
         else if (start && (len = uuid(p, end)) > 0)
             instead = "00000000-0000-0000-0000-000000000000";
         else if (start && (len = mac(p, end)) > 0)

@@ -260,20 +260,17 @@ size_t tri__doctor_read_coll(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);
     struct row r;
-    bool taken = read_header(d, at, text);
-    if (!taken) {
+    if (!read_header(d, at, text)) {
         int got = parse(text, &r);
         if (!got)
             return 0;
         struct tri__coll *c = current(d, at, false);
         if (c && got > 0 && c->rows && r.size < c->size_bytes)
-            c = tri__doctor_open_coll(
-                d, at); /* sizes begin anew: a further test whose header was cut */
+            c = tri__doctor_open_coll(d, at); /* sizes begin anew: its header was cut */
         if (c && got < 0)
             c->damaged = true;
         else if (c)
             use_row(c, &r, at);
-        taken = true;
     }
     d->kind_seen |= TRI__KIND_COLLECTIVE;
     return 1;

@@ -85,6 +85,8 @@ enum tri_status tri_tar_read(const char *name, const char *data, size_t bytes,
     return status;
 }
 
+static const char magic[8] = { 'u', 's', 't', 'a', 'r', 0, '0', '0' }; /* POSIX.1-1988 ustar */
+
 enum tri_status tri_tar_add(struct tri_buf *out, const struct tri_tar_member *m,
                             struct tri_error *err)
 {
@@ -109,7 +111,7 @@ enum tri_status tri_tar_add(struct tri_buf *out, const struct tri_tar_member *m,
     snprintf(h + 124, 12, "%011zo", link ? (size_t)0 : m->bytes);
     snprintf(h + 136, 12, "%011o", 0);
     h[156] = link ? '2' : '0';
-    memcpy(h + 257, "ustar\00000", 8);
+    memcpy(h + 257, magic, sizeof magic);
     snprintf(h + 148, 8, "%06lo", checksum(h));
     h[155] = ' ';
     static const char zero[BLOCK];

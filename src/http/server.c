@@ -195,12 +195,15 @@ static enum tri_status listen_on(struct tri_http *http, struct tri_error *err)
     if (!http->listener)
         return tri_fail_errno(err, TRI_IO, failed, "cannot listen on %s port %d", address, o->port);
     evconnlistener_set_error_cb(http->listener, on_accept_error);
-    struct sockaddr_storage at;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } at = { .v6 = { 0 } };
     socklen_t bytes = sizeof at;
     http->port = o->port;
-    if (getsockname(evconnlistener_get_fd(http->listener), (struct sockaddr *)&at, &bytes) == 0)
-        http->port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                                    : ((struct sockaddr_in *)&at)->sin_port);
+    if (getsockname(evconnlistener_get_fd(http->listener), &at.any, &bytes) == 0)
+        http->port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return TRI_OK;
 }
 

@@ -64,7 +64,7 @@ static enum tri_status unreadable(const char *text, struct tri_error *err)
 
 static enum tri_status read_degrees(struct degrees *d, const char *text, struct tri_error *err)
 {
-    char lower[64];
+    char lower[64] = { 0 };
     size_t n = 0;
     for (const char *p = text; *p; p++) {
         if (*p == ' ' || *p == '-' || *p == '+' || *p == ',' || *p == '(' || *p == ')' ||

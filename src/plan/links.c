@@ -61,7 +61,7 @@ void tri__group_cards(const struct tri_fleet *fleet, int ranks, int *order)
 /* The slowest pair inside the worst-placed group of a captured machine. */
 static const struct tri_fleet_pair *slowest_pair(const struct tri_fleet *f, int ranks)
 {
-    int order[TRI_MAX_GPUS];
+    int order[TRI_MAX_GPUS] = { 0 };
     const struct tri_fleet_pair *slowest = NULL;
     double worst = 1e9;
     tri__group_cards(f, ranks, order);

@@ -327,9 +327,9 @@ double tri__prefill_s(const struct tri__clock *c, struct tri__prompt prompt,
                       struct tri_prefill_time *out)
 {
     const struct tri_layout *l = c->layout;
-    double chunk = (double)c->chunk_tokens, occupied = 0, latency = 0, step = chunk;
+    double chunk = (double)c->chunk_tokens, occupied = 0, latency = 0, done = 0;
     struct tri_step_time sum = { 0 };
-    for (double done = 0; done < prompt.tokens; done += step) {
+    while (done < prompt.tokens) {
         double left = prompt.tokens - done, n = left < chunk ? left : chunk;
         double times = left > 64 * chunk ? floor(left / chunk / 32) : 1; /* alike: timed as one */
         double middle = done + (times - 1) * chunk / 2;
@@ -342,7 +342,7 @@ double tri__prefill_s(const struct tri__clock *c, struct tri__prompt prompt,
         }
         occupied += slowest * times;
         latency = all - slowest; /* the last chunk must still pass the other stages */
-        step = chunk * times;
+        done += chunk * times;
     }
     if (c->draft_tokens)
         occupied *= 1.03; /* the draft model reads the prompt too */

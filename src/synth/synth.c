@@ -126,7 +126,7 @@ static void write_pieces(void *arg, int64_t begin, int64_t end, int thread)
 /* Makes room for one more item of an array that doubles. */
 static bool grow(void **array, size_t count, size_t *cap, size_t item_bytes)
 {
-    if (count < *cap)
+    if (*array && count < *cap)
         return true;
     size_t more = *cap ? *cap * 2 : 1024;
     void *p = tri_realloc(*array, more * item_bytes);

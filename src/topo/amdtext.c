@@ -83,7 +83,7 @@ bool tri__topo_may_be_amd(const struct tri_machine *m)
 static size_t read_block(struct tri__topo_text *t, size_t at)
 {
     size_t gpus = 0, taken = block(t->lines, at, &gpus);
-    const char *value;
+    const char *value = NULL;
     if (!taken)
         return 0;
     struct tri_machine *m = tri__topo_machine_for(t->set, gpus);
@@ -100,7 +100,8 @@ static size_t read_block(struct tri__topo_text *t, size_t at)
     }
     for (size_t i = at; i < at + taken; i++) {
         long index = gpu_line(t->lines->line[i].body, &value);
-        read_value(m, &m->gpu[index], value, tri__topo_line(m, t, i));
+        if (index >= 0)
+            read_value(m, &m->gpu[index], value, tri__topo_line(m, t, i));
     }
     t->kind = TRI_TOPO_ROCM;
     return taken;

@@ -27,6 +27,7 @@ static int32_t intern_file(struct tri__weights_index *index, const char *file)
     size_t lo = 0, hi = index->file_count;
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
+        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): none below file_count is NULL */
         int order = strcmp(index->files[mid], file);
         if (order == 0)
             return (int32_t)mid;

@@ -221,6 +221,7 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int half, int n, bool
     int64_t stride = x->q_stride, x_groups = stride / GROUP, rows = b->rows - half * 8;
     const int8_t *q = x->q + t * stride + b->c;
     const float *scale = x->scale + t * x_groups + b->c / GROUP;
+    /* NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores): unread unless BIASED */
     const int32_t *start = x->start + t * x_groups + b->c / GROUP;
     float *y = b->a->y + t * b->a->y_stride + b->row + half * 8;
     __m256 sum[TOKENS];
