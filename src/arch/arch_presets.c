@@ -11,12 +11,12 @@ extern const unsigned char tri__data_models[];
 extern const size_t tri__data_models_bytes;
 
 static const char *const names[] = {
-    "kimi-k3",          "kimi-linear-48b", "kimi-k2",         "kimi-k2-thinking", "kimi-k2.5",
-    "kimi-k2.6",        "kimi-k2.7-code",  "deepseek-v3",     "deepseek-r1",      "deepseek-v2",
-    "deepseek-v2-lite", "mixtral-8x7b",    "mixtral-8x22b",   "mistral-7b",       "llama-3.1-8b",
-    "llama-3.1-70b",    "llama-3.1-405b",  "qwen2.5-7b",      "qwen2.5-14b",      "qwen2.5-32b",
-    "qwen2.5-72b",      "qwen3-4b",        "qwen3-4b",        "qwen3-8b",         "qwen3-14b",
-    "qwen3-32b",        "qwen3-30b-a3b",   "qwen3-235b-a22b", "qwen2-57b-a14b",
+    "kimi-k3",          "kimi-linear-48b", "kimi-k2",        "kimi-k2-thinking", "kimi-k2.5",
+    "kimi-k2.6",        "kimi-k2.7-code",  "deepseek-v3",    "deepseek-r1",      "deepseek-v2",
+    "deepseek-v2-lite", "mixtral-8x7b",    "mixtral-8x22b",  "mistral-7b",       "llama-3.1-8b",
+    "llama-3.1-70b",    "llama-3.1-405b",  "qwen2.5-7b",     "qwen2.5-14b",      "qwen2.5-32b",
+    "qwen2.5-72b",      "qwen3-4b",        "qwen3-8b",       "qwen3-14b",        "qwen3-32b",
+    "qwen3-30b-a3b",    "qwen3-235b-a22b", "qwen2-57b-a14b",
 };
 
 const char *tri_arch_preset(int i)

@@ -125,13 +125,12 @@ static void memory(const struct tri_plan *p, struct tri_report_style s, struct t
                        c->layout.stage_layers[c->full_stage]);
     tri_buf_printf(out, ", %.1f GiB\n", all);
     bar(out, parts, "#w=", 3, all, s.width - 6 > 72 ? 72 : s.width - 6);
-    tri_buf_printf(out,
-                   "  # weights %.2f (split %.2f, replicated %.2f)   w workspace %.2f assumed "
-                   "(AttnRes %.2f)\n",
+    tri_buf_printf(out, "  # weights %.2f (split %.2f, replicated %.2f)   w workspace %.2f assumed",
                    weights, (double)m->weights.split_total_bytes / TRI__GIB,
-                   (double)m->weights.replicated_total_bytes / TRI__GIB, work,
-                   (double)c->workspace.attnres_bytes / TRI__GIB);
-    tri_buf_printf(out, "  = cache %.2f: %s tokens at %llu bytes", held, tokens,
+                   (double)m->weights.replicated_total_bytes / TRI__GIB, work);
+    if (c->workspace.attnres_bytes)
+        tri_buf_printf(out, " (AttnRes %.2f)", (double)c->workspace.attnres_bytes / TRI__GIB);
+    tri_buf_printf(out, "\n  = cache %.2f: %s tokens at %llu bytes", held, tokens,
                    (unsigned long long)m->state.bytes_per_token);
     if (m->state.kda_bytes)
         tri_buf_printf(out, " + %.1f MiB of state a sequence",
