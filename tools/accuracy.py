@@ -22,12 +22,9 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ("f32", "exact", "f32")
-# trunk, activations, MLA cache: one thing changed at a time, then together; KDA state and tokens a step, where
-# a row is about them.
-OURS = [REFERENCE, ("bf16", "exact", "f32"), ("int8", "exact", "f32"), ("int4", "exact", "f32"),
-        ("f32", "int8", "f32"), ("bf16", "int8", "f32"), ("int8", "int8", "f32"), ("int4", "int8", "f32"),
-        ("f32", "exact", "bf16"), ("f32", "exact", "fp8"), ("int8", "int8", "bf16"), ("int8", "int8", "fp8"),
-        ("int4", "int8", "fp8"),
+# trunk, activations, MLA cache: all of them; then KDA state and tokens a step, where a row is about them.
+OURS = [*((trunk, act, cache) for cache in ("f32", "bf16", "fp8") for act in ("exact", "int8")
+          for trunk in ("f32", "bf16", "int8", "int4")),
         *((*form, kda, chunk) for form in (REFERENCE, ("int8", "int8", "f32"))
           for chunk in ("1", "64") for kda in ("f32", "bf16"))]
 # trunk, experts, without llama.cpp's repacked and AMX buffers
@@ -101,7 +98,8 @@ class Score:
     def row(self, name):
         kl, loss = np.concatenate(self.kl), np.concatenate(self.loss)
         spread = loss.std() / len(loss) ** 0.5
-        return {"name": name, "tokens": len(kl), "kl_mean": float(kl.mean()), "kl_median": float(np.median(kl)),
+        return {"name": name, "tokens": len(kl), "kl_mean": float(kl.mean()),
+                "kl_error": float(kl.std() / len(kl) ** 0.5), "kl_median": float(np.median(kl)),
                 "kl_p99": float(np.quantile(kl, 0.99)), "top1": float(np.concatenate(self.same).mean()),
                 "perplexity": float(np.exp(loss.mean())), "perplexity_error": float(np.exp(loss.mean()) * spread)}
 
@@ -111,7 +109,7 @@ def measure(engine, form, windows, references, name):
     for ids, reference in zip(windows, references):
         score.add(ids, reference, engine.logits(ids, form))
     row = score.row(name)
-    print(f"| {name} | {row['kl_mean']:.2e} | {row['kl_median']:.2e} | {row['kl_p99']:.2e} | "
+    print(f"| {name} | {row['kl_mean']:.2e} ({row['kl_error']:.0e}) | {row['kl_median']:.2e} | {row['kl_p99']:.2e} | "
           f"{100 * row['top1']:.2f} | {row['perplexity']:.4f} |", flush=True)
     return row
 
@@ -147,7 +145,7 @@ def main():
     ours, rows = Ours(a, vocab), []
     references = [ours.logits(ids, REFERENCE) for ids in windows]
     print(f"{sum(map(len, windows))} tokens in {len(windows)} windows of {a.window}\n")
-    print("| trunk / activations / cache | mean KL | median KL | 99 % | top-1 % | perplexity |\n|---|---:|---:|---:|---:|---:|")
+    print("| trunk / activations / cache | mean KL (standard error) | median KL | 99 % | top-1 % | perplexity |\n|---|---:|---:|---:|---:|---:|")
     for form in OURS:
         name = "/".join(form[:3]) + (f", KDA state {form[3]}, {form[4]} a step" if form[3:] else "")
         if a.only and name not in a.only.split(";"):

@@ -22,6 +22,7 @@ enum {
     KEY_EXPERTS,
     KEY_DENSE,
     KEY_KV,
+    KEY_KDA_STATE,
     KEY_SPEC,
     KEY_ACCEPTANCE,
     KEY_SPREAD,
@@ -64,6 +65,7 @@ static const struct argp_option options[] = {
     { "dense", KEY_DENSE, "FORMAT", 0, "the same for every other matrix", 0 },
     { "precision", KEY_PRECISION, "FORMAT", 0, "--experts and --dense in one", 0 },
     { "kv", KEY_KV, "FORMAT", 0, "cache: bf16, fp8, fp8_ds_mla, f32", 0 },
+    { "kda-state", KEY_KDA_STATE, "FORMAT", 0, "Trireme's KDA states: f32 (default), bf16", 0 },
     { "spec", KEY_SPEC, "METHOD", 0, "speculative decoding: dspark7, mtp1, none", 0 },
     { "acceptance", KEY_ACCEPTANCE, "N", 0, "tokens a speculative step yields (else by table)", 0 },
     { "vision", KEY_VISION, 0, 0, "hold the vision tower too (text only is the default)", 0 },
@@ -142,17 +144,12 @@ static bool parse_text(struct tri_plan_options *o, int key, char *arg)
         int key;
         const char **to;
     } texts[] = {
-        { 'm', &o->model },
-        { 'w', &o->hw },
-        { KEY_MACHINE, &o->machine },
-        { KEY_ENGINE, &o->engine },
-        { KEY_LAYOUT, &o->layout },
-        { KEY_STAGES, &o->stages },
-        { KEY_EXPERTS, &o->experts },
-        { KEY_DENSE, &o->dense },
-        { KEY_KV, &o->kv },
-        { KEY_SPEC, &o->spec },
-        { 'g', &o->goal },
+        { 'm', &o->model },           { 'w', &o->hw },
+        { KEY_MACHINE, &o->machine }, { KEY_ENGINE, &o->engine },
+        { KEY_LAYOUT, &o->layout },   { KEY_STAGES, &o->stages },
+        { KEY_EXPERTS, &o->experts }, { KEY_DENSE, &o->dense },
+        { KEY_KV, &o->kv },           { KEY_KDA_STATE, &o->kda_state },
+        { KEY_SPEC, &o->spec },       { 'g', &o->goal },
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (texts[i].key == key) {

@@ -23,11 +23,16 @@ int tri_info_model(const struct tri_info_request *request);
 enum { TRI_INFO_PRECISIONS = 5 };
 extern const char *const tri_info_precision[TRI_INFO_PRECISIONS];
 
+/* --kda-state and --cache, the default first. */
+enum { TRI_INFO_STATES = 2, TRI_INFO_CACHES = 3 };
+extern const char *const tri_info_state[TRI_INFO_STATES], *const tri_info_cache[TRI_INFO_CACHES];
+
 /* Memory that a run takes, by account; the state per sequence and per token of it. */
 struct tri_info_needs {
     uint64_t checkpoint_bytes;
     uint64_t trunk_bytes[TRI_INFO_PRECISIONS];
-    uint64_t experts_bytes, kda_bytes, mla_bytes_per_token;
+    uint64_t experts_bytes;
+    uint64_t kda_bytes[TRI_INFO_STATES], mla_bytes_per_token[TRI_INFO_CACHES];
 };
 
 TRI_MUST_CHECK enum tri_status tri_info_weigh(struct tri_info_needs *out,

@@ -46,10 +46,15 @@ static json_t *needs_json(const struct tri_info_needs *n)
     for (int i = 0; i < TRI_INFO_PRECISIONS; i++)
         json_object_set_new(trunk, tri_info_precision[i],
                             json_integer((json_int_t)n->trunk_bytes[i]));
-    return json_pack("{s:o, s:I, s:I, s:I}", "trunk_bytes", trunk, "experts_bytes",
-                     (json_int_t)n->experts_bytes, "kda_bytes_per_sequence",
-                     (json_int_t)n->kda_bytes, "mla_bytes_per_token",
-                     (json_int_t)n->mla_bytes_per_token);
+    json_t *kda = json_object(), *mla = json_object();
+    for (int i = 0; i < TRI_INFO_STATES; i++)
+        json_object_set_new(kda, tri_info_state[i], json_integer((json_int_t)n->kda_bytes[i]));
+    for (int i = 0; i < TRI_INFO_CACHES; i++)
+        json_object_set_new(mla, tri_info_cache[i],
+                            json_integer((json_int_t)n->mla_bytes_per_token[i]));
+    return json_pack("{s:o, s:I, s:o, s:o}", "trunk_bytes", trunk, "experts_bytes",
+                     (json_int_t)n->experts_bytes, "kda_bytes_per_sequence", kda,
+                     "mla_bytes_per_token", mla);
 }
 
 static int tell_json(const struct verdict *v, uint64_t budget_bytes)
@@ -83,11 +88,15 @@ static int tell_people(const struct verdict *v, uint64_t budget_bytes)
         line(what, n->trunk_bytes[i]);
     }
     line("experts, all in RAM", n->experts_bytes);
-    line("kda, each sequence", n->kda_bytes);
-    line("mla, each 1,024 tokens", n->mla_bytes_per_token * 1024);
-    snprintf(what, sizeof what, "mla, whole context of %lldk",
-             (long long)v->spec.context_tokens / 1024);
-    line(what, n->mla_bytes_per_token * (uint64_t)v->spec.context_tokens);
+    for (int i = 0; i < TRI_INFO_STATES; i++) {
+        snprintf(what, sizeof what, "kda, each, --kda-state %s", tri_info_state[i]);
+        line(what, n->kda_bytes[i]);
+    }
+    for (int i = 0; i < TRI_INFO_CACHES; i++) {
+        snprintf(what, sizeof what, "mla, all %lldk, --cache %s",
+                 (long long)v->spec.context_tokens / 1024, tri_info_cache[i]);
+        line(what, n->mla_bytes_per_token[i] * (uint64_t)v->spec.context_tokens);
+    }
     line("what this machine has for it", budget_bytes);
     return TRI_EXIT_OK;
 }

@@ -10,6 +10,11 @@
 const char *const tri_info_precision[TRI_INFO_PRECISIONS] = { "disk", "f32", "bf16", "int8",
                                                               "int4" };
 
+const char *const tri_info_state[TRI_INFO_STATES] = { "f32", "bf16" };
+const char *const tri_info_cache[TRI_INFO_CACHES] = { "f32", "bf16", "fp8" };
+static const enum tri_dtype states[TRI_INFO_STATES] = { TRI_DT_F32, TRI_DT_BF16 };
+static const enum tri_dtype caches[TRI_INFO_CACHES] = { TRI_DT_F32, TRI_DT_BF16, TRI_DT_E4M3 };
+
 enum tri_status tri_trunk_weigh(struct tri_trunk_bytes *out, const struct tri_spec *spec,
                                 const struct tri_checkpoint *ckpt, int dense_number,
                                 struct tri_error *err)
@@ -61,8 +66,13 @@ enum tri_status tri_info_weigh(struct tri_info_needs *out, const struct tri_chec
         out->trunk_bytes[i] = trunk.held_bytes;
     }
     tri_slice_whole(&whole, spec);
-    tri_state_cost(spec, &whole, (struct tri_state_form){ TRI_DT_F32, TRI_DT_F32 }, &state);
-    out->kda_bytes = state.kda_bytes;
-    out->mla_bytes_per_token = state.mla_bytes_per_token;
+    for (int i = 0; i < TRI_INFO_STATES; i++) {
+        tri_state_cost(spec, &whole, (struct tri_state_form){ TRI_DT_F32, states[i] }, &state);
+        out->kda_bytes[i] = state.kda_bytes;
+    }
+    for (int i = 0; i < TRI_INFO_CACHES; i++) {
+        tri_state_cost(spec, &whole, (struct tri_state_form){ caches[i], TRI_DT_F32 }, &state);
+        out->mla_bytes_per_token[i] = state.mla_bytes_per_token;
+    }
     return TRI_OK;
 }

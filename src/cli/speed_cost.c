@@ -30,10 +30,12 @@ static int dense_number(enum tri_trunk trunk)
     return -1;
 }
 
-/* The ledger of the first `layers` layers, and the head's part, which lies on the last stage. */
-static void ask_ledger(struct speed_cost *out, const struct tri_arch *arch, int64_t layers,
-                       enum tri_trunk trunk)
+/* The ledger of the model's layers (the first of `arch`), and the head's part, which lies on the
+ * last stage. */
+static void ask_ledger(struct speed_cost *out, const struct tri_arch *arch,
+                       const struct tri_model *model)
 {
+    int64_t layers = tri_model_spec(model)->layers;
     struct tri_layout layout;
     struct tri_rank_work last;
     tri_layout_one(&layout, arch->layers);
@@ -45,9 +47,10 @@ static void ask_ledger(struct speed_cost *out, const struct tri_arch *arch, int6
     struct tri_ledger_ask ask = { .arch = arch,
                                   .layout = &layout,
                                   .experts_number = -1,
-                                  .dense_number = dense_number(trunk),
+                                  .dense_number = dense_number(tri_model_trunk(model)),
                                   .trireme = true,
-                                  .cache = TRI_CACHE_F32 };
+                                  .cache = TRI_CACHE_F32,
+                                  .kda_bf16 = tri_model_state_form(model).kda == TRI_DT_BF16 };
     tri_ledger_work(&ask, 0, &out->work);
     if (layout.pp == 2) {
         tri_ledger_work(&ask, 1, &last);
@@ -94,7 +97,7 @@ enum tri_status speed_cost_of(struct speed_cost *out, const struct tri_opened *o
     *out = (struct speed_cost){ .experts = (double)spec->experts,
                                 .topk = (double)spec->topk,
                                 .moe_layers = (double)spec->moe_layers };
-    ask_ledger(out, arch, spec->layers, trunk);
+    ask_ledger(out, arch, o->model);
     tri_arch_close(arch);
     return weigh(out, o, trunk, err);
 }

@@ -27,6 +27,7 @@ struct tri_ledger_ask {
     bool trireme;       /* as Trireme's engine holds weights: groups of scales, f32 vectors, ... */
     bool stored_f32;    /* trireme: the checkpoint's matrices are f32, not bf16 */
     enum tri_cache_number cache;
+    bool kda_bf16;    /* trireme: KDA states in bf16 (--kda-state), else f32; tails stay f32 */
     int draft_tokens; /* columns a speculative step adds to the KDA convolution tails */
 };
 

@@ -13,5 +13,7 @@ uint64_t tri__ledger_bytes(const struct tri_ledger_ask *ask, const struct tri_ar
                            uint64_t params);
 /* The head's bytes when it is the embedding table again: another copy, in the head's format. */
 uint64_t tri__ledger_tied_bytes(const struct tri_ledger_ask *ask, const struct tri_arch_item *item);
+/* Bytes of one value of a KDA state. */
+uint64_t tri__ledger_kda_bytes(const struct tri_ledger_ask *ask);
 
 #endif

@@ -36,13 +36,19 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return (a + b - 1) / b;
 }
 
+uint64_t tri__ledger_kda_bytes(const struct tri_ledger_ask *ask)
+{
+    return ask->trireme && ask->kda_bf16 ? 2 : 4;
+}
+
 static void add_kda(const struct tri_ledger_ask *ask, const struct tri_arch_class *c,
                     struct tri_rank_state *out)
 {
     uint64_t wide =
         divide_up((uint64_t)c->heads, (uint64_t)ask->layout->tp) * (uint64_t)c->head_dim;
-    out->kda_bytes += wide * (uint64_t)c->v_dim * 4;
-    out->conv_bytes += 3 * wide * (uint64_t)(c->conv_taps - 1 + ask->draft_tokens) * 2;
+    uint64_t tail = ask->trireme ? 4 : 2; /* bytes of a value */
+    out->kda_bytes += wide * (uint64_t)c->v_dim * tri__ledger_kda_bytes(ask);
+    out->conv_bytes += 3 * wide * (uint64_t)(c->conv_taps - 1 + ask->draft_tokens) * tail;
 }
 
 void tri_ledger_state(const struct tri_ledger_ask *ask, int stage, struct tri_rank_state *out)

@@ -22,7 +22,8 @@ static void add_attention(const struct tri_ledger_ask *ask, const struct tri_arc
     if (c->family == TRI_FAMILY_KDA) {
         /* decay, two rank-one updates and one read of the d x v state: about 8 per element */
         out->kda_flops_per_token += 8.0 * heads * c->head_dim * c->v_dim;
-        out->kda_state_bytes += 2.0 * 4 * heads * c->head_dim * c->v_dim;
+        out->kda_state_bytes +=
+            2.0 * (double)tri__ledger_kda_bytes(ask) * heads * c->head_dim * c->v_dim;
         return;
     }
     if (c->window_tokens)

@@ -24,6 +24,7 @@ struct tri_ledger_ask tri__candidate_ask(const struct tri__plan *plan,
                                     .experts_number = c->experts_number,
                                     .dense_number = c->dense_number,
                                     .cache = c->cache,
+                                    .kda_bf16 = plan->kda_bf16,
                                     .draft_tokens = plan->pub.draft_tokens };
 }
 

@@ -209,6 +209,8 @@ static void trireme_flags(struct flags *f)
         fp8_cache(p)                ? "fp8"
         : c->cache == TRI_CACHE_F32 ? "f32"
                                     : "bf16");
+    if (p->options.kda_state && !strcmp(p->options.kda_state, "bf16"))
+        add(f, "KDA states: half of the default's bytes", "--kda-state bf16");
     add(f, "everything but the experts", "--trunk %s",
         trunk_streams          ? "stream"
         : c->dense_number >= 0 ? tri_number_name((enum tri_number)c->dense_number)

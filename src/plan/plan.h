@@ -123,6 +123,7 @@ struct tri_plan_options {
     const char *precision;              /* experts and dense in one */
     const struct tri_machine *captured; /* a machine already read, instead of `machine` */
     const char *spec;                   /* speculation: "dspark7", "mtp1", "7" */
+    const char *kda_state;              /* Trireme's KDA states: "f32" (as NULL), "bf16" */
     int64_t context_tokens, input_tokens, output_tokens, concurrency, chunk_tokens, max_sequences;
     enum tri_role role;
     int machines;       /* --machine: how many of them */

@@ -100,6 +100,26 @@ static bool has_family(const struct tri_arch *a, enum tri_attn_family family)
     return false;
 }
 
+/* Other engines hold KDA states in f32; so does Trireme unless asked. */
+static enum tri_status read_kda_state(struct tri__plan *p, struct tri_error *err)
+{
+    const struct tri_plan_options *o = &p->pub.options;
+    char safe[40];
+    p->kda_bf16 = o->kda_state && !strcmp(o->kda_state, "bf16");
+    if (!o->kda_state)
+        return TRI_OK;
+    if (!p->kda_bf16 && strcmp(o->kda_state, "f32"))
+        return tri_fail(err, TRI_ARG, "--kda-state %s: expected f32 or bf16",
+                        tri_printable(safe, sizeof safe, o->kda_state, strnlen(o->kda_state, 100)));
+    if (!has_family(p->pub.arch, TRI_FAMILY_KDA))
+        return tri_fail(err, TRI_ARG, "--kda-state: %s has no KDA layers", p->pub.arch->name);
+    if (p->kda_bf16 && (!p->pub.profile || strcmp(p->pub.profile->engine, "trireme")))
+        return tri_fail(
+            err, TRI_ARG,
+            "--kda-state bf16: planned for a machine (--hw) with --engine trireme only");
+    return TRI_OK;
+}
+
 static enum tri_status read_numbers(struct tri__plan *p, struct tri_error *err)
 {
     static const char *const caches[] = { "bf16", "fp8", "fp8_ds_mla", "f32" };
@@ -289,6 +309,8 @@ static enum tri_status resolve_load(struct tri__plan *p, struct tri_error *err)
 {
     const struct tri_plan_options *o = &p->pub.options;
     enum tri_status status = read_numbers(p, err);
+    if (!status)
+        status = read_kda_state(p, err);
     if (!status)
         status = read_speculation(p, err);
     if (!status && o->layout)

@@ -116,6 +116,7 @@ struct tri__plan {
     struct tri_layout asked;          /* tp 0: search */
     int experts_number, dense_number; /* asked, -1 published */
     enum tri_cache_number cache;
+    bool kda_bf16;
     double band;    /* of the profile, wider for a device no point was measured on */
     bool no_latent; /* no attention whose cache DCP could divide */
 };

@@ -42,8 +42,11 @@ static void stage_ledger(const struct tri_plan *p, int stage, struct tri_buf *ou
     ledger_row(out, "latents and KV of context",
                m->state_bytes_per_sequence - m->state.kda_bytes - m->state.conv_bytes,
                "a sequence");
-    ledger_row(out, "KDA state", m->state.kda_bytes, "a sequence, f32");
-    ledger_row(out, "convolution tails", m->state.conv_bytes, "a sequence, bf16");
+    bool bf16 = p->options.kda_state && !strcmp(p->options.kda_state, "bf16");
+    bool ours = !strcmp(p->profile->engine, "trireme");
+    ledger_row(out, "KDA state", m->state.kda_bytes, bf16 ? "a sequence, bf16" : "a sequence, f32");
+    ledger_row(out, "convolution tails", m->state.conv_bytes,
+               ours ? "a sequence, f32" : "a sequence, bf16");
     ledger_row(out, "AttnRes bank", w->attnres_bytes, "one prefill chunk");
     ledger_row(out, "expert buffers", w->moe_bytes, "assumed: permuted in, out, inner");
     ledger_row(out, "activations and logits", w->activation_bytes, "assumed");

@@ -226,8 +226,10 @@ class Check(Case):
         memory = got["memory"]
         self.assertEqual(memory["experts_bytes"], experts)
         # one MLA layer of float32 rows; 3 KDA layers: state, and 3 tails of taps - 1 rows
-        self.assertEqual(memory["mla_bytes_per_token"], (32 + 8) * 4)
-        self.assertEqual(memory["kda_bytes_per_sequence"], 3 * (2 * 16 * 16 + 3 * 3 * 2 * 16) * 4)
+        self.assertEqual(memory["mla_bytes_per_token"],
+                         {name: (32 + 8) * width for name, width in (("f32", 4), ("bf16", 2), ("fp8", 1))})
+        self.assertEqual(memory["kda_bytes_per_sequence"],
+                         {name: 3 * (2 * 16 * 16 * width + 3 * 3 * 2 * 16 * 4) for name, width in (("f32", 4), ("bf16", 2))})
         sizes = memory["trunk_bytes"]
         self.assertGreater(sizes["f32"], sizes["bf16"])
         self.assertGreater(sizes["bf16"], sizes["int8"])

@@ -38,6 +38,20 @@ class Published(unittest.TestCase):
         self.assertEqual(rank["workspace_bytes"], sum(rank["workspace_parts"].values()))
         self.assertEqual(rank["workspace_parts"]["attnres"], rank["attnres_bytes"])
 
+    def test_kda_state(self):
+        """K3 has 69 KDA layers of 96 heads of 128 x 128."""
+        own = ("-m", "kimi-k3", "--hw", "2xH20-96GB", "--engine", "trireme", "--layout", "tp1r2")
+        for form, width in ((None, 4), ("f32", 4), ("bf16", 2)):
+            more = ("--kda-state", form) if form else ()
+            p = plan(*own, *more)
+            self.assertEqual(p["ranks"][0]["state_parts"]["kda"], 69 * 96 * 128 * 128 * width)
+            self.assertIn(f"a sequence, {form or 'f32'}", run(*own, *more, "--all").stdout)
+        hw = ("--hw", "8xB300")
+        for args, told in (((*own, "--kda-state", "fp8"), "expected f32 or bf16"),
+                           (("-m", "kimi-k3", *hw, "--engine", "vllm", "--kda-state", "bf16"), "--engine trireme"),
+                           (("-m", "qwen3-4b", *hw, "--kda-state", "bf16"), "has no KDA layers")):
+            self.assertIn(told, run(*args, code=1).stderr)
+
     def test_tp_table(self):
         for layout, cards, more, gib in (
                 ("tp16", 16, [], 100.84), ("tp32", 32, [], 55.775), ("tp24", 24, [], 70.80),

@@ -131,6 +131,32 @@ static void test_trireme_trunk(void **state)
                      kda * 5 * wide * hidden / 32 * 18 + small);
 }
 
+/* As state.c keeps it: 69 layers of 96 heads of 128 x 128, three tails of 3 x 12288 in f32. */
+static void test_own_state(void **state)
+{
+    (void)state;
+    struct tri_layout l = layout_of("tp1", k3);
+    struct tri_ledger_ask ask = ask_of(k3, &l);
+    struct tri_rank_state s;
+    struct tri_rank_work w;
+    const uint64_t values = 69ull * 96 * 128 * 128, tails = 69ull * 3 * 3 * 12288 * 4;
+    ask.kda_bf16 = true; /* of another engine: nothing changes */
+    tri_ledger_state(&ask, 0, &s);
+    assert_int_equal(s.kda_bytes, values * 4);
+    ask.trireme = true;
+    tri_ledger_state(&ask, 0, &s);
+    tri_ledger_work(&ask, 0, &w);
+    assert_int_equal(s.kda_bytes, values * 2);
+    assert_int_equal(s.conv_bytes, tails);
+    assert_true(fabs(w.kda_state_bytes - 2.0 * 2 * (double)values) < 1);
+    ask.kda_bf16 = false;
+    tri_ledger_state(&ask, 0, &s);
+    tri_ledger_work(&ask, 0, &w);
+    assert_int_equal(s.kda_bytes, values * 4);
+    assert_int_equal(s.conv_bytes, tails);
+    assert_true(fabs(w.kda_state_bytes - 2.0 * 4 * (double)values) < 1);
+}
+
 /* Tied: the table is read as the head in every step, and a last stage of its own holds a copy. */
 static void test_tied_head(void **state)
 {
@@ -329,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_amd_table),
         cmocka_unit_test(test_amd_state),
+        cmocka_unit_test(test_own_state),
         cmocka_unit_test(test_trireme_trunk),
         cmocka_unit_test(test_tied_head),
         cmocka_unit_test(test_layout_table),
