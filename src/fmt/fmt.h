@@ -8,6 +8,7 @@
 #ifndef TRI_FMT_FMT_H
 #define TRI_FMT_FMT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -54,7 +55,19 @@ struct tri_matrix {
     int64_t rows, cols;
     const void *data;
     const void *scales; /* NULL for plain formats */
+    bool tiled;         /* turned by tri_tile_rows: no row has an address of its own */
 };
+
+/*
+ * I8G64 in tiles, for products that take four columns of sixteen rows at a time: of rows 16t to
+ * 16t + 15, data [cols / 4][16 rows][4 columns] from data + 16t * cols on, scales [cols / 64][16
+ * rows] from their old place on. Same bytes in all. Rows and columns must divide (16, 64).
+ * tri_tile_rows turns sixteen rows in place; `room` holds tri_tile_room_bytes().
+ */
+enum { TRI_TILE_ROWS = 16 };
+bool tri_tile_fits(enum tri_dtype dtype, int64_t rows, int64_t cols);
+size_t tri_tile_room_bytes(int64_t cols);
+void tri_tile_rows(void *data, void *scales, int64_t cols, void *room);
 
 /* Scalars. Encoding rounds to nearest, ties to even; NaN stays NaN. bf16 is inline: loops over it
  * are memory-bound only if nothing is called. */

@@ -45,10 +45,22 @@ enum {
     level_i8mm = TRI_ISA_I8MM
 };
 
+/* Whether a product reads tiled weights. */
+static bool reads_tiles(tri_qmatmul_fn fn)
+{
+#if defined(__x86_64__)
+    return fn == tri__vnni_qmatmul_i8g64 || fn == tri__amx_qmatmul_i8g64;
+#else
+    (void)fn;
+    return false;
+#endif
+}
+
 #define TRI_VARIANT(op, level, units)                                                              \
     static void put_##level##_##op(struct tri_kernels *k)                                          \
     {                                                                                              \
         k->op = tri__##level##_##op;                                                               \
+        k->tiles = reads_tiles(k->qmatmul_i8g64);                                                  \
     }
 #include "kernels/variants.def"
 #undef TRI_VARIANT

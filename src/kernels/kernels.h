@@ -179,7 +179,8 @@ struct tri_quantise_args {
  * y[t][r] as tri_matmul_args, with the activations of `x` (whose columns are w->cols). Rows
  * [row0, row1). EXACT: for each group in order, the integer dot product is added by
  * fma(dot, weight scale * activation scale, sum); thus no result depends on variant, T or range.
- * MXFP4: values doubled, scale halved; scale bytes 0 and 1 count as 0.
+ * MXFP4: values doubled, scale halved; scale bytes 0 and 1 count as 0. Tiled weights (fmt.h) only
+ * where tri_kernels.tiles says so.
  */
 struct tri_qmatmul_args {
     const struct tri_matrix *w;
@@ -240,6 +241,7 @@ struct tri_kernels {
 #define TRI_KERNEL_FIELD(op, args) void (*op)(const struct args *, int64_t begin, int64_t end);
     TRI_KERNEL_MAP(TRI_KERNEL_FIELD)
 #undef TRI_KERNEL_FIELD
+    bool tiles; /* qmatmul_i8g64 takes tiled weights too, and is faster with them */
 };
 
 typedef void (*tri_matmul_fn)(const struct tri_matmul_args *, int64_t row0, int64_t row1);

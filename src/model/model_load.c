@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+enum { TILES = 64 }; /* of a matrix turned in one piece */
+
 /*
  * kv_b [H][nope + v][rank] becomes w_uk [H][rank][nope], so that the absorbed query is a plain
  * matrix product, and w_uv [H][v][rank]: row r of either as float32.
@@ -201,6 +203,57 @@ static enum tri_status load_packed(struct tri__trunk *t, int64_t unit, char *blo
     return tri__pack_read(&t->pack, unit, block, pool, err);
 }
 
+/* Turns matrices that stay in RAM into the tiles that their products want; items are tiles. */
+struct tiling {
+    const struct tri_matrix *w;
+    atomic_int failed;
+};
+
+static void tile_piece(void *arg, int64_t begin, int64_t end, int thread)
+{
+    struct tiling *l = arg;
+    const struct tri_matrix *w = l->w;
+    size_t rows = TRI_TILE_ROWS * tri_row_data_bytes(w->dtype, w->cols);
+    size_t scales = TRI_TILE_ROWS * tri_row_scale_bytes(w->dtype, w->cols);
+    char *room = tri_malloc(tri_tile_room_bytes(w->cols));
+    (void)thread;
+    if (!room)
+        atomic_store(&l->failed, 1);
+    for (int64_t i = begin; i < end && room; i++)
+        tri_tile_rows((char *)(uintptr_t)w->data + (size_t)i * rows,
+                      (char *)(uintptr_t)w->scales + (size_t)i * scales, w->cols, room);
+    tri_free(room);
+}
+
+/* w_uk and w_uv stay as they are: their products take float32 activations. */
+static enum tri_status tile_unit(struct tri__trunk *t, const struct tri__unit *u,
+                                 struct tri_error *err)
+{
+    for (int64_t i = u->first_job; i < u->first_job + u->jobs; i++) {
+        struct tri_matrix *w = t->jobs[i].matrix;
+        struct tiling l = { .w = w };
+        if (t->jobs[i].kind != TRI__JOB_ROWS || w->tiled ||
+            !tri_tile_fits(w->dtype, w->rows, w->cols))
+            continue;
+        tri_pool_for(t->m->pool, w->rows / TRI_TILE_ROWS, TILES, tile_piece, &l);
+        if (l.failed)
+            return tri_fail(err, TRI_NOMEM, "no memory to load %s", t->jobs[i].name);
+        w->tiled = true;
+    }
+    return TRI_OK;
+}
+
+static enum tri_status tile_trunk(struct tri__trunk *t, struct tri_error *err)
+{
+    enum tri_status st = TRI_OK;
+    if (t->m->act != TRI_ACT_INT8 || !t->m->kernels->tiles)
+        return TRI_OK;
+    for (int64_t u = 0; u < t->n_units && !st; u++)
+        if (t->unit[u].block)
+            st = tile_unit(t, &t->unit[u], err);
+    return st;
+}
+
 enum tri_status tri__trunk_load(struct tri__trunk *t, const struct tri_progress *progress,
                                 struct tri_error *err)
 {
@@ -217,7 +270,7 @@ enum tri_status tri__trunk_load(struct tri__trunk *t, const struct tri_progress 
         if (!st && tri_tick(progress, "packed trunk", done, total))
             st = tri_fail(err, TRI_CANCELLED, "loading was stopped");
     }
-    return st;
+    return st ? st : tile_trunk(t, err);
 }
 
 enum tri_status tri__trunk_load_unit(struct tri__trunk *t, int32_t unit, char *window,

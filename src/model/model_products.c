@@ -113,6 +113,7 @@ static void multiply(const struct tri_model *m, const struct tri__product *j,
         struct tri_qmatmul_args a = { w, j->q, y, j->y_stride, j->tokens };
         tri_kernels_qmatmul(m->kernels, w->dtype)(&a, row0, row1);
     } else {
+        TRI_ASSERT(!w->tiled);
         struct tri_matmul_args a = { w, j->x, j->x_stride, y, j->y_stride, j->tokens };
         tri_kernels_matmul(m->kernels, w->dtype)(&a, row0, row1);
     }

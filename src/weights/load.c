@@ -27,8 +27,13 @@ uint64_t tri_matrix_bytes(enum tri_dtype dtype, int64_t rows, int64_t cols)
 struct tri_matrix tri_matrix_in(void *memory, enum tri_dtype dtype, int64_t rows, int64_t cols)
 {
     bool grouped = tri_row_scale_bytes(dtype, 1) != 0;
-    return (struct tri_matrix){ dtype, rows, cols, memory,
-                                grouped ? (char *)memory + data_part(dtype, rows, cols) : NULL };
+    return (struct tri_matrix){
+        .dtype = dtype,
+        .rows = rows,
+        .cols = cols,
+        .data = memory,
+        .scales = grouped ? (char *)memory + data_part(dtype, rows, cols) : NULL,
+    };
 }
 
 void tri_matrix_free(struct tri_budget *budget, enum tri_account account, struct tri_matrix *m)

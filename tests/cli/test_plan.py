@@ -50,7 +50,7 @@ class Published(unittest.TestCase):
         for args, told in (((*own, "--kda-state", "fp8"), "expected f32 or bf16"),
                            (("-m", "kimi-k3", *hw, "--engine", "vllm", "--kda-state", "bf16"), "--engine trireme"),
                            (("-m", "qwen3-4b", *hw, "--kda-state", "bf16"), "has no KDA layers")):
-            self.assertIn(told, run(*args, code=1).stderr)
+            self.assertIn(told, run(*args, code=2).stderr)
 
     def test_tp_table(self):
         for layout, cards, more, gib in (

@@ -90,7 +90,7 @@ TRI_INLINE void add_up(__m512 sum[TOKENS], const __m512i out[FLIGHT][TOKENS], co
                        const float scales[][TOKENS], int64_t g, int n)
 {
     for (int k = 0; k < n; k++, g++) {
-        __m512 weight = b->tile->scale[g >> b->scale_shift];
+        __m512 weight = b->scale[g >> b->scale_shift];
 #pragma GCC unroll 16
         for (int i = 0; i < TOKENS; i++)
             sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(out[k][i]),
@@ -120,14 +120,14 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
     for (int i = 0; i < TOKENS; i++)
         sum[i] = b->c && i < n ? _mm512_load_ps(b->sum[t + i]) : _mm512_setzero_ps();
     for (; g < whole; g += FLIGHT, turn ^= 1) {
-        four_groups(out[turn], q + g * GROUP, stride, b->tile->w + g * (GROUP / 4));
+        four_groups(out[turn], q + g * GROUP, stride, b->w + g * (GROUP / 4));
         if (g > 0)
             add_up(sum, out[turn ^ 1], b, scales, g - FLIGHT, FLIGHT);
     }
     if (whole)
         add_up(sum, out[turn ^ 1], b, scales, whole - FLIGHT, FLIGHT);
     for (; g < b->groups; g++) {
-        PRODUCTS(0, 4, 6, q + g * GROUP, stride, b->tile->w + g * (GROUP / 4));
+        PRODUCTS(0, 4, 6, q + g * GROUP, stride, b->w + g * (GROUP / 4));
         _tile_stored(0, out[0][0], 64);
         add_up(sum, out[0], b, scales, g, 1);
     }
@@ -159,8 +159,8 @@ static void multiply_block(const struct block *b)
 static void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
                     int64_t row1)
 {
-    struct many m = { a, dtype, true, multiply_block };
-    multiply_many(&m, row0, row1);
+    struct many m = { a, dtype, true, multiply_block, row0 };
+    multiply_many(&m, row1);
     _tile_release();
 }
 

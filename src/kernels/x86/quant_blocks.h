@@ -17,10 +17,11 @@ enum {
     MANY_TOKENS = 64 /* fewer fit in the cache in any order: then rows are read to their end */
 };
 
-/* One tile of weights and the tokens it meets. */
+/* A piece of a tile of weights and the tokens it meets. */
 struct block {
     const struct tri_qrows *x;
-    const struct tile *tile;
+    const __m512i *w; /* as in struct tile: [columns / 4], signed or not */
+    const __m512 *scale;
     float (*sum)[ROWS]; /* [tokens][rows]: what the columns before gave; none if c is 0 */
     int64_t t, tokens;  /* rows of x */
     int64_t c, groups;  /* first column, groups of activations */
@@ -36,15 +37,35 @@ struct many {
     enum tri_dtype dtype;
     bool is_signed;
     block_fn multiply;
+    int64_t row0; /* the first row asked for, which need not begin a tile of tiled weights */
 };
 
-/* Copies complete sums of a tile to y. */
+/* Copies complete sums of the tile at `row` to y, as far as its rows are from row0 to row1. */
 static void put_sums(const struct tri_qmatmul_args *a, const float (*sum)[ROWS], int64_t t,
-                     int64_t tokens, int64_t row, int64_t row1)
+                     int64_t tokens, int64_t row, int64_t row0, int64_t row1)
 {
-    __mmask16 rows = row1 - row < ROWS ? (__mmask16)((1u << (row1 - row)) - 1) : 0xffff;
+    __mmask16 rows = rows_within(row, row0, row1);
     for (int64_t i = 0; i < tokens; i++)
         _mm512_mask_storeu_ps(a->y + (t + i) * a->y_stride + row, rows, _mm512_load_ps(sum[i]));
+}
+
+/* Columns [c, c + n) of the tile at `row`, for tiled weights: in place if they may be signed. */
+TRI_INLINE void take_tile(struct block *b, struct tile *room, const struct tri_matrix *w,
+                          int64_t row, int64_t c, int64_t n, bool is_signed)
+{
+    const uint8_t *data = (const uint8_t *)w->data + row * w->cols + c * ROWS;
+    const uint8_t *scales = (const uint8_t *)w->scales + (row * w->cols + c * ROWS) / 32;
+    for (int64_t g = 0; g < n / TRI_I8_GROUP; g++)
+        room->scale[g] = tile_scale(scales + g * ROWS * 2);
+    b->scale_shift = 1;
+    b->scale = room->scale;
+    b->w = (const __m512i *)(const void *)data;
+    if (is_signed)
+        return;
+    for (int64_t i = 0; i < n / 4; i++)
+        room->w[i] =
+            _mm512_xor_si512(_mm512_loadu_si512(data + 64 * i), _mm512_set1_epi8((char)0x80));
+    b->w = room->w;
 }
 
 /* Tokens [t, t + tokens) times rows [row, row1), which are `tiles` tiles at most. */
@@ -60,7 +81,8 @@ TRI_INLINE void multiply_rows(const struct many *m, int64_t t, int64_t tokens, i
         int64_t n = cols - c < most ? cols - c : most;
         for (int64_t r = row, i = 0; r < row1; r += ROWS, i++) {
             struct block b = { .x = &m->a->x,
-                               .tile = &tile,
+                               .w = tile.w,
+                               .scale = tile.scale,
                                .sum = sum[i],
                                .t = t,
                                .tokens = tokens,
@@ -68,18 +90,23 @@ TRI_INLINE void multiply_rows(const struct many *m, int64_t t, int64_t tokens, i
                                .groups = (n + GROUP - 1) / GROUP,
                                .fresh = r == row,
                                .turned = turned };
-            point(&p, m->a->w, r, row1);
-            b.scale_shift = pack_columns(&tile, &p, m->dtype, c, n, m->is_signed);
+            if (m->a->w->tiled) {
+                take_tile(&b, &tile, m->a->w, r, c, n, m->is_signed);
+            } else {
+                point(&p, m->a->w, r, row1);
+                b.scale_shift = pack_columns(&tile, &p, m->dtype, c, n, m->is_signed);
+            }
             m->multiply(&b);
         }
     }
     for (int64_t r = row, i = 0; r < row1; r += ROWS, i++)
-        put_sums(m->a, (const float(*)[ROWS])sum[i], t, tokens, r, row1);
+        put_sums(m->a, (const float(*)[ROWS])sum[i], t, tokens, r, m->row0, row1);
 }
 
-/* All tokens times rows [row0, row1). */
-TRI_INLINE void multiply_many(const struct many *m, int64_t row0, int64_t row1)
+/* All tokens times rows [m->row0, row1). */
+TRI_INLINE void multiply_many(const struct many *m, int64_t row1)
 {
+    int64_t row0 = m->a->w->tiled ? m->row0 / ROWS * ROWS : m->row0;
     int64_t tokens = m->a->tokens, step = (tokens >= MANY_TOKENS ? BLOCK_TILES : 1) * ROWS;
     for (int64_t t = 0; t < tokens; t += BLOCK_TOKENS)
         for (int64_t row = row0; row < row1; row += step)

@@ -34,7 +34,7 @@ struct rows {
     size_t data_bytes, scale_bytes; /* of one row */
 };
 
-static void point(struct rows *p, const struct tri_matrix *w, int64_t row, int64_t row1)
+TRI_INLINE void point(struct rows *p, const struct tri_matrix *w, int64_t row, int64_t row1)
 {
     p->data_bytes = tri_row_data_bytes(w->dtype, w->cols);
     p->scale_bytes = tri_row_scale_bytes(w->dtype, w->cols);
@@ -64,6 +64,20 @@ TRI_INLINE void scales_ahead(const struct rows *p)
     const uint8_t *next = p->scales[0] + ROWS * p->scale_bytes;
     for (size_t at = 0; at < ROWS * p->scale_bytes && at < 2048; at += 64)
         _mm_prefetch((const void *)(next + at), _MM_HINT_T0);
+}
+
+/* Lanes of the tile at `row` that are rows from row0 to row1. */
+TRI_INLINE __mmask16 rows_within(int64_t row, int64_t row0, int64_t row1)
+{
+    uint32_t end = row1 - row < ROWS ? (1u << (row1 - row)) - 1 : 0xffff;
+    return (__mmask16)(row0 > row ? end & ~((1u << (row0 - row)) - 1) : end);
+}
+
+/* Sixteen rows' scales of a group of tiled weights. */
+TRI_INLINE __m512 tile_scale(const uint8_t *scales)
+{
+    __m256i v = _mm256_loadu_si256((const void *)scales);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
 
 /* Sixteen registers of sixteen 4-byte units: unit j of register i becomes unit i of register j. */

@@ -33,7 +33,7 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
     for (int i = 0; i < n; i++)
         sum[i] = b->c ? _mm512_load_ps(b->sum[t + i]) : _mm512_setzero_ps();
     for (int64_t g = 0; g < b->groups; g++) {
-        const __m512i *w = b->tile->w + g * (GROUP / 4);
+        const __m512i *w = b->w + g * (GROUP / 4);
         __m512i dot[TOKENS];
         for (int i = 0; i < n; i++)
             dot[i] = _mm512_set1_epi32(start[i * x_groups + g]);
@@ -42,7 +42,7 @@ TRI_INLINE void multiply(const struct block *b, int64_t t, int n)
             for (int i = 0; i < n; i++)
                 dot[i] = _mm512_dpbusd_epi32(
                     dot[i], w[k], _mm512_set1_epi32(get32(q + i * stride + g * GROUP + k * 4)));
-        __m512 weight = b->tile->scale[g >> b->scale_shift];
+        __m512 weight = b->scale[g >> b->scale_shift];
         for (int i = 0; i < n; i++)
             sum[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i]),
                                      _mm512_mul_ps(weight, _mm512_set1_ps(scale[i * x_groups + g])),
@@ -72,13 +72,15 @@ static void multiply_block(const struct block *b)
 static void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
                     int64_t row1)
 {
-    struct many m = { a, dtype, false, multiply_block };
-    multiply_many(&m, row0, row1);
+    struct many m = { a, dtype, false, multiply_block, row0 };
+    multiply_many(&m, row1);
 }
 
 void tri__vnni_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    if (a->tokens == 1)
+    if (a->w->tiled && a->tokens <= TILED_TOKENS)
+        tri__vnni_tiled(a, row0, row1);
+    else if (a->tokens == 1)
         tri__vnni_one_i8g64(a, row0, row1);
     else
         qmatmul(a, TRI_DT_I8G64, row0, row1);

@@ -1,4 +1,4 @@
-/* The products of one token, which quant_vnni.c hands over. */
+/* The products of one token, and of few with tiled weights, which quant_vnni.c hands over. */
 #ifndef TRI_KERNELS_QUANT_VNNI_H
 #define TRI_KERNELS_QUANT_VNNI_H
 
@@ -7,5 +7,8 @@
 void tri__vnni_one_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 void tri__vnni_one_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 void tri__vnni_one_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
+
+enum { TILED_TOKENS = 8 }; /* at most */
+void tri__vnni_tiled(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 
 #endif

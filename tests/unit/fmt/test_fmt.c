@@ -325,9 +325,41 @@ static void plain_rows_need_no_alignment(void **state)
     assert_true(out[0] == 0x38 && out[1] == 200);
 }
 
+/* Value (row, column) of a tile lies where the door says, and its scale too; what does not divide
+ * is no tile. */
+static void tiles_by_hand(void **state)
+{
+    (void)state;
+    enum { COLS = 192, GROUPS = COLS / 64 };
+    static int8_t data[TRI_TILE_ROWS * COLS], room[TRI_TILE_ROWS * COLS];
+    static uint16_t scales[TRI_TILE_ROWS * GROUPS];
+    for (int r = 0; r < TRI_TILE_ROWS; r++) {
+        for (int c = 0; c < COLS; c++)
+            data[r * COLS + c] = (int8_t)(r * 31 + c * 7);
+        for (int g = 0; g < GROUPS; g++)
+            scales[r * GROUPS + g] = (uint16_t)(r * 100 + g);
+    }
+    assert_int_equal(tri_tile_room_bytes(COLS), sizeof room);
+    tri_tile_rows(data, scales, COLS, room);
+    for (int r = 0; r < TRI_TILE_ROWS; r++) {
+        for (int c = 0; c < COLS; c++)
+            assert_int_equal(data[c / 4 * 64 + r * 4 + c % 4], (int8_t)(r * 31 + c * 7));
+        for (int g = 0; g < GROUPS; g++)
+            assert_int_equal(scales[g * TRI_TILE_ROWS + r], r * 100 + g);
+    }
+    assert_true(tri_tile_fits(TRI_DT_I8G64, 16, 64));
+    assert_true(tri_tile_fits(TRI_DT_I8G64, 32, 192));
+    assert_false(tri_tile_fits(TRI_DT_I8G64, 0, 64));
+    assert_false(tri_tile_fits(TRI_DT_I8G64, 17, 64));
+    assert_false(tri_tile_fits(TRI_DT_I8G64, 16, 96));
+    assert_false(tri_tile_fits(TRI_DT_I4G32, 16, 64));
+    assert_false(tri_tile_fits(TRI_DT_BF16, 16, 64));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_by_hand),
         cmocka_unit_test(every_code_and_every_tie),
         cmocka_unit_test(decoding_follows_the_definition),
         cmocka_unit_test(ends_of_the_ranges),

@@ -126,7 +126,7 @@ static inline void matrix_new(struct matrix_case *m, enum tri_dtype dtype, int64
                        cols);
     }
     free(line);
-    m->w = (struct tri_matrix){ dtype, rows, cols, data, scale ? scales : NULL };
+    m->w = (struct tri_matrix){ dtype, rows, cols, data, scale ? scales : NULL, false };
 }
 static inline bool matrix_free(struct matrix_case *m)
 {

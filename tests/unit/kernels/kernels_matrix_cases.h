@@ -145,10 +145,26 @@ static struct outcome run_quantise(const struct kernel_case *c, const struct tri
     return out;
 }
 
+static void matrix_tile(struct matrix_case *m)
+{
+    void *room = malloc(tri_tile_room_bytes(m->w.cols));
+    size_t data = tri_row_data_bytes(m->w.dtype, m->w.cols) * TRI_TILE_ROWS;
+    size_t scales = tri_row_scale_bytes(m->w.dtype, m->w.cols) * TRI_TILE_ROWS;
+    for (int64_t i = 0; room && i < m->w.rows / TRI_TILE_ROWS; i++)
+        tri_tile_rows(m->data.base + (size_t)i * data, m->scales.base + (size_t)i * scales,
+                      m->w.cols, room);
+    m->w.tiled = true;
+    free(room);
+}
+
 static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_kernels *fast,
                                   struct random *r)
 {
     int64_t rows = random_in(r, 1, 70), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
+    if (fast->tiles && random_bits(r) % 2) {
+        rows = (rows + TRI_TILE_ROWS - 1) / TRI_TILE_ROWS * TRI_TILE_ROWS;
+        cols = (cols + TRI_I8_GROUP - 1) / TRI_I8_GROUP * TRI_I8_GROUP;
+    }
     int64_t row0 = random_in(r, 0, rows - 1);
     cols += tokens == 1 && random_bits(r) % 4 == 0 ? WIDE_COLS : 0;
     int64_t row1 = random_in(r, row0, rows), y_stride = rows + random_in(r, 0, 3);
@@ -165,12 +181,14 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
             m.scales.base[i] = (char)random_bits(r);
     float *got = array_floats(&ag, (tokens - 1) * y_stride + rows, NULL, 0);
     float *want = array_floats(&aw, (tokens - 1) * y_stride + rows, NULL, 0);
-    struct tri_qmatmul_args a = { &m.w, x.rows, got, y_stride, tokens };
+    struct tri_qmatmul_args a = { &m.w, x.rows, want, y_stride, tokens };
     snprintf(out.shape, sizeof out.shape, "[%lld..%lld of %lld][%lld], %lld tokens",
              (long long)row0, (long long)row1, (long long)rows, (long long)cols, (long long)tokens);
-    tri_kernels_qmatmul(fast, c->dtype)(&a, row0, row1);
-    a.y = want;
     tri_kernels_qmatmul(tri_kernels_ref(), c->dtype)(&a, row0, row1);
+    a.y = got;
+    if (fast->tiles && tri_tile_fits(c->dtype, rows, cols) && random_bits(r) % 3)
+        matrix_tile(&m);
+    tri_kernels_qmatmul(fast, c->dtype)(&a, row0, row1);
     outcome_add(&out, got, want, NULL, 1e-30, (tokens - 1) * y_stride + rows);
     bool whole = array_free(&af);
     whole = array_free(&ag) && whole;
