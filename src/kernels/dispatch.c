@@ -30,6 +30,7 @@ static const struct tri_kernels reference = {
     .router = tri__ref_router,
     .add = tri__ref_add,
     .combine = tri__ref_combine,
+    .encode = tri__ref_encode,
 };
 
 /* Levels by the names that variants.def uses. */

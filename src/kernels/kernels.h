@@ -210,6 +210,17 @@ struct tri_combine_args {
     int64_t topk, width;
 };
 
+/*
+ * Rows of a plain format (as they lie in a file: packed, at any byte) to the trunk format `to`, bit
+ * for bit tri_row_decode and tri_row_encode (fmt.h). Rows [row0, row1).
+ */
+struct tri_encode_args {
+    const void *from;
+    enum tri_dtype from_dtype, to;
+    int64_t cols;
+    void *data, *scales; /* packed rows; scales NULL for plain formats */
+};
+
 /* Operation and its args struct. Each is void (*)(const struct args *, int64_t begin, end). */
 #define TRI_KERNEL_MAP(X)                                                                          \
     X(matmul_f32, tri_matmul_args)                                                                 \
@@ -233,7 +244,8 @@ struct tri_combine_args {
     X(gate, tri_gate_args)                                                                         \
     X(router, tri_router_args)                                                                     \
     X(add, tri_add_args)                                                                           \
-    X(combine, tri_combine_args)
+    X(combine, tri_combine_args)                                                                   \
+    X(encode, tri_encode_args)
 
 /* kda_step: token by token, any T. kda_chunk: tiles of TRI_KDA_TILE; needs bounded, a bound of -5
  * or nearer to 0, and dim <= TRI_KDA_MAX_DIM. */

@@ -20,6 +20,7 @@ void tri__ref_gate(const struct tri_gate_args *a, int64_t i0, int64_t i1);
 void tri__ref_add(const struct tri_add_args *a, int64_t i0, int64_t i1);
 void tri__ref_combine(const struct tri_combine_args *a, int64_t t0, int64_t t1);
 void tri__ref_router(const struct tri_router_args *a, int64_t t0, int64_t t1);
+void tri__ref_encode(const struct tri_encode_args *a, int64_t row0, int64_t row1);
 
 float tri__ref_sigmoid(float x);
 

@@ -6,6 +6,7 @@
 #define TRI_KERNELS_LANES_H
 
 #include "kernels/kernels_priv.h"
+#include "kernels/lanes/encode_lanes.h"
 #include "kernels/lanes/kda_lanes.h"
 #include "kernels/lanes/matmul_lanes.h"
 #include "kernels/lanes/mla_lanes.h"

@@ -145,6 +145,7 @@ static const struct kernel_case cases[] = {
     { "matmul_i4g32", run_matmul, bench_matmul, TRI_DT_I4G32 },
     { "matmul_mxfp4", run_matmul, bench_matmul, TRI_DT_MXFP4 },
     { "quantise", run_quantise, bench_quantise, TRI_DT_F32 },
+    { "encode", run_encode, bench_encode, TRI_DT_BF16 },
     { "qmatmul_i8g64", run_qmatmul, bench_qmatmul, TRI_DT_I8G64 },
     { "qmatmul_i4g32", run_qmatmul, bench_qmatmul, TRI_DT_I4G32 },
     { "qmatmul_mxfp4", run_qmatmul, bench_qmatmul, TRI_DT_MXFP4 },

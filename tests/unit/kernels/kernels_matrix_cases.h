@@ -199,6 +199,64 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
     return out;
 }
 
+/* A row of any bits or of any size; now and then one value is no number, or a group vanishes. */
+static void random_row(float *line, int64_t cols, struct random *r)
+{
+    float size = ldexpf(1, (int)random_in(r, -140, 120));
+    for (int64_t i = 0; i < cols; i++) {
+        uint32_t bits = random_bits(r);
+        line[i] = random_float(r) * size;
+        if (size < 0x1p-80f && bits % 2)
+            memcpy(&line[i], &bits, sizeof bits);
+    }
+    if (random_bits(r) % 4 == 0)
+        line[random_in(r, 0, cols - 1)] = random_bits(r) % 2 ? NAN : -INFINITY;
+    for (int64_t i = random_in(r, 0, cols); i < cols; i += 1 + random_bits(r) % 90)
+        line[i] = 0;
+}
+
+static struct outcome run_encode(const struct kernel_case *c, const struct tri_kernels *fast,
+                                 struct random *r)
+{
+    static const enum tri_dtype froms[] = { TRI_DT_BF16, TRI_DT_BF16, TRI_DT_F32, TRI_DT_F16 };
+    static const enum tri_dtype tos[] = { TRI_DT_I8G64, TRI_DT_I4G32, TRI_DT_I8G64,
+                                          TRI_DT_I4G32, TRI_DT_BF16,  TRI_DT_F32 };
+    (void)c;
+    enum tri_dtype from = froms[random_bits(r) % 4], to = tos[random_bits(r) % 6];
+    int64_t cols = random_in(r, 1, 700), rows = random_in(r, 1, 5), row0 = random_in(r, 0, rows);
+    cols += random_bits(r) % 8 == 0 ? WIDE_COLS : 0;
+    size_t in = tri_row_data_bytes(from, cols), odd = random_bits(r) % 4;
+    struct outcome out = { 0 };
+    struct array ax, data[2], scales[2];
+    char *x = array_new(&ax, odd + in * (size_t)rows);
+    float *line = malloc((size_t)cols * sizeof *line);
+    for (int64_t i = 0; i < rows && line; i++) {
+        random_row(line, cols, r);
+        tri_row_encode(x + odd + (size_t)i * in, NULL, from, line, cols);
+    }
+    free(line);
+    snprintf(out.shape, sizeof out.shape, "[%lld..%lld][%lld] %s to %s", (long long)row0,
+             (long long)rows, (long long)cols, tri_dtype_name(from), tri_dtype_name(to));
+    for (int i = 0; i < 2; i++) {
+        const struct tri_kernels *k = i ? tri_kernels_ref() : fast;
+        struct tri_encode_args a = { .from = x + odd, .from_dtype = from, .to = to, .cols = cols };
+        a.data = array_new(&data[i], tri_row_data_bytes(to, cols) * (size_t)rows);
+        a.scales = array_new(&scales[i], tri_row_scale_bytes(to, cols) * (size_t)rows);
+        k->encode(&a, row0, rows);
+    }
+    if (memcmp(data[0].base, data[1].base, data[0].bytes) ||
+        memcmp(scales[0].base, scales[1].base, scales[0].bytes))
+        out.worst = 1e9;
+    bool whole = array_free(&ax);
+    for (int i = 0; i < 2; i++) {
+        whole = array_free(&data[i]) && whole;
+        whole = array_free(&scales[i]) && whole;
+    }
+    if (!whole)
+        out.worst = INFINITY;
+    return out;
+}
+
 /* Weights of several MB, so that one token measures the stream from memory. */
 enum { BENCH_ROWS = 4096, BENCH_COLS = 1024 };
 
@@ -252,6 +310,30 @@ static void bench_quantise(const struct kernel_case *c, const struct tri_kernels
     k->quantise(&(struct tri_quantise_args){ f, BENCH_COLS, BENCH_COLS, x.rows }, 0, tokens);
     *bytes = (double)tokens * BENCH_COLS * 4;
     *products = (double)tokens * BENCH_COLS;
+}
+
+/* bf16 rows of K3's width, in and out of the second-level cache: int8 at 1 and 64, int4 at 4 and
+ * 512 "tokens". */
+static void bench_encode(const struct kernel_case *c, const struct tri_kernels *k, int64_t tokens,
+                         double *bytes, double *products)
+{
+    enum { COLS = 7168, ROWS = 2048 };
+    static uint16_t x[ROWS * COLS];
+    static char data[ROWS * COLS], scales[ROWS * COLS / 16];
+    (void)c;
+    for (int i = 0; i < ROWS * COLS && x[1] == 0; i++)
+        x[i] = tri_bf16_encode((float)(i * 7919 % 6133 - 3000));
+    int64_t rows = tokens < 64 ? 64 : ROWS;
+    bool i8 = tokens == 1 || tokens == 64;
+    struct tri_encode_args a = { .from = x,
+                                 .from_dtype = TRI_DT_BF16,
+                                 .to = i8 ? TRI_DT_I8G64 : TRI_DT_I4G32,
+                                 .cols = COLS,
+                                 .data = data,
+                                 .scales = scales };
+    k->encode(&a, 0, rows);
+    *bytes = (double)rows * COLS * 2;
+    *products = (double)rows * COLS;
 }
 
 #endif
