@@ -85,6 +85,10 @@ enum tri_status tri_engine_open(struct tri_engine **out, struct tri_model *model
     e->short_first = o->short_first;
     e->growing = o->growing;
     e->shared_rows = o->shared_rows ? o->shared_rows : e->chunk_tokens;
+    e->pace = (struct tri__pace){ .most_rows = e->chunk_tokens };
+    /* A BF16 state is rounded where a step ends: there results must not depend on a clock. */
+    if (tri_model_state_form(model).kda == TRI_DT_F32)
+        e->pace.target_ns = o->step_target_ns ? o->step_target_ns : TRI_ENGINE_STEP_TARGET_NS;
     e->sampler.n = e->sampler.plain_ids + o->n_specials;
     st = take_all(e, o->scores, err);
     if (st != TRI_OK) {

@@ -23,6 +23,9 @@ enum {
     TRI_ENGINE_MAX_TOP_LOGPROBS = 32 /* alternatives told beside a sampled token */
 };
 
+/* Long enough for whole experts to be read for a step, short enough to wait for. */
+static const uint64_t TRI_ENGINE_STEP_TARGET_NS = UINT64_C(2000000000);
+
 struct tri_engine;
 struct tri_sequence;
 
@@ -48,6 +51,13 @@ struct tri_engine_options {
     /* Most prompt rows of a step that serves more than one sequence; 0: the chunk. Small where a
      * row costs the same in small steps (all experts in RAM), as everybody waits for the step. */
     int64_t shared_rows;
+    /*
+     * A step of prompts gets fewer rows than the chunk (a half, a quarter, ..., whole grids) while
+     * it takes longer than this and rows do not become more than an eighth dearer by it; more
+     * again when it takes less than half. 0: TRI_ENGINE_STEP_TARGET_NS; UINT64_MAX: never fewer.
+     * Ignored for BF16 states, whose rounding would show it.
+     */
+    uint64_t step_target_ns;
 };
 
 /* `model` and `budget` must outlive the engine. Logits and sampler scratch: account scratch. */

@@ -85,6 +85,20 @@ void tri__engine_score_begin(struct tri_sequence *s, int64_t n_prompt);
  */
 const struct tri_shown_rows *tri__engine_score_rows(struct tri_sequence *s, int64_t rows);
 
+/* pace.c: rows of a step of prompts. No clock in it: steps tell how long they took. */
+enum { TRI__PACE_LEVELS = 16 };
+struct tri__pace {
+    uint64_t target_ns; /* 0: always most_rows */
+    int64_t most_rows;
+    uint64_t steps;
+    int level;                       /* the present size: most_rows >> level, in whole grids */
+    double row_ns[TRI__PACE_LEVELS]; /* of each size; 0: not seen yet */
+};
+int64_t tri__pace_rows(const struct tri__pace *p, int level);
+/* After a step of `rows` rows of prompts and nothing else; one much below the size tells nothing.
+ */
+void tri__pace_took(struct tri__pace *p, int64_t rows, uint64_t ns);
+
 struct tri_engine {
     const struct tri_taps *taps; /* the caller's, or NULL */
     struct tri_model *model;
@@ -100,16 +114,17 @@ struct tri_engine {
     bool short_first, growing;
     uint64_t starts; /* counts tri_sequence_start: age of a request */
     struct tri_engine_counters counters;
+    struct tri__pace pace;
 };
 
 struct tri_sequence {
     struct tri_engine *engine;
     struct tri_state *state;
     int64_t max_tokens, n_tokens;
-    int32_t *tokens; /* [max_tokens] */
-    uint32_t *marks; /* [vocab], see tri__engine_pick */
+    int32_t *tokens;              /* [max_tokens] */
+    uint32_t *marks;              /* [vocab], see tri__engine_pick */
     bool active, paused, in_step; /* in_step: while a step runs in which it takes part */
-    int64_t halt; /* see tri_sequence_halt */
+    int64_t halt;                 /* see tri_sequence_halt */
     uint64_t age;
     int64_t first_output;    /* n_tokens when generation started */
     struct tri_generate how; /* its pointers lead to the arrays below */

@@ -81,7 +81,9 @@ struct shares {
 static struct shares plan(struct tri_engine *e, int64_t n_active)
 {
     struct shares to = { 0 };
-    int64_t left = e->chunk_tokens, prompts = n_active > 1 ? e->shared_rows : e->chunk_tokens;
+    int64_t left = e->chunk_tokens, prompts = tri__pace_rows(&e->pace, e->pace.level);
+    if (n_active > 1 && e->shared_rows < prompts)
+        prompts = e->shared_rows;
     for (int64_t i = 0; i < n_active && left > 0; i++) {
         struct tri_sequence *s = e->order[i];
         int64_t room = decodes(s) || left < prompts ? left : prompts, rows = share(s, room);
@@ -252,6 +254,8 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
     for (int64_t i = 0; i < to.n; i++)
         e->order[i]->in_step = false;
     account(e, &to, end - begin);
+    if (st == TRI_OK && to.decode_tokens == 0)
+        tri__pace_took(&e->pace, to.prefill_tokens, end - begin);
     if (st != TRI_OK && st != TRI_NUMERIC) {
         for (int64_t i = 0; i < to.n; i++)
             e->order[i]->active = false;

@@ -41,6 +41,12 @@ int64_t tri_model_chunk_tokens(const struct tri_model *model)
     return model->chunk_tokens;
 }
 
+struct tri_state_form tri_model_state_form(const struct tri_model *model)
+{
+    (void)model;
+    return (struct tri_state_form){ 0 };
+}
+
 uint64_t tri_model_fingerprint(const struct tri_model *model)
 {
     (void)model;

@@ -21,12 +21,6 @@ const struct tri_slice *tri_model_slice(const struct tri_model *model)
     return NULL;
 }
 
-struct tri_state_form tri_model_state_form(const struct tri_model *model)
-{
-    (void)model;
-    return (struct tri_state_form){ 0 };
-}
-
 void tri_model_expert_stats(const struct tri_model *model, struct tri_experts_stats *out)
 {
     (void)model;
