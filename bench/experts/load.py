@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """How fast a trunk is opened with a cold page cache, beside what the drive gives in the same minute.
 
-Usage: load.py TRIREME MODEL [--reps N] [--formats disk,int8] [--packed]
+Usage: load.py TRIREME MODEL [--reps N] [--formats disk,int8] [--packed] [FLAGS...]
 
-One line a repetition: a sequential direct read of the model's largest shard (16 MiB a call, one in flight, then
-four threads), then `trireme speed` opening the trunk (experts held to 400 MB, so that they are not read at the start).
-Rates are of the bytes that the shards hold of the trunk (with --packed: of the pack's files). Needs root: the page
-cache of the whole machine is dropped before each."""
+One line a repetition: `trireme speed` opening the trunk (experts held to 400 MB, so that they are not read at the
+start), between two direct reads of the very same bytes in order, 512 KiB a call by eight threads: "drive" is their
+mean. Rates are of the bytes that the shards hold of the trunk (with --packed: of the pack's files). FLAGS go to
+`trireme speed`. Needs root: the page cache of the whole machine is dropped before each."""
 import argparse
 import json
 import mmap
@@ -23,34 +23,43 @@ def drop():
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
-def trunk_bytes(model):
-    total = 0
-    for shard in model.glob("*.safetensors"):
+def trunk_ranges(model):
+    """[file, begin, end] of what the shards hold of the trunk, neighbours joined."""
+    ranges = []
+    for shard in sorted(model.glob("*.safetensors")):
         with open(shard, "rb") as f:
-            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        total += sum(t["data_offsets"][1] - t["data_offsets"][0] for name, t in header.items()
-                     if name != "__metadata__" and ".experts." not in name and "vision" not in name)
-    return total
+            length = struct.unpack("<Q", f.read(8))[0]
+            header = json.loads(f.read(length))
+        for at, end in sorted(t["data_offsets"] for name, t in header.items() if name != "__metadata__"
+                              and ".experts." not in name and "vision" not in name):
+            if ranges and ranges[-1][0] == shard and ranges[-1][2] == 8 + length + at:
+                ranges[-1][2] = 8 + length + end
+            else:
+                ranges.append([shard, 8 + length + at, 8 + length + end])
+    return ranges
 
 
-def read_share(path, first, end, step=16 << 20):
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    buf = mmap.mmap(-1, step)
-    for at in range(first, end, step):
-        os.preadv(fd, [buf], at)
-    os.close(fd)
+def drive(ranges, threads=8, step=512 << 10):
+    """Bytes a second of these ranges, in whole steps, read directly and in order."""
+    blocks = [(f, at) for f, begin, end in ranges for at in range(begin // step * step, end // step * step, step)]
+    fds = {f: os.open(f, os.O_RDONLY | os.O_DIRECT) for f, _, _ in ranges}
+    queue = iter(blocks)
 
+    def work():
+        buf = mmap.mmap(-1, step)
+        for f, at in queue:
+            os.preadv(fds[f], [buf], at)
 
-def drive(path, threads):
-    size = path.stat().st_size >> 24 << 24
-    share = (size // threads) >> 24 << 24
     begin = time.monotonic()
-    work = [threading.Thread(target=read_share, args=(path, i * share, (i + 1) * share)) for i in range(threads)]
-    for t in work:
+    pool = [threading.Thread(target=work) for _ in range(threads)]
+    for t in pool:
         t.start()
-    for t in work:
+    for t in pool:
         t.join()
-    return share * threads / (time.monotonic() - begin)
+    spent = time.monotonic() - begin
+    for fd in fds.values():
+        os.close(fd)
+    return len(blocks) * step / spent
 
 
 def main():
@@ -60,22 +69,23 @@ def main():
     p.add_argument("--reps", type=int, default=2)
     p.add_argument("--formats", default="disk,int8")
     p.add_argument("--packed", action="store_true")
-    a = p.parse_args()
-    large = max(a.model.glob("*.safetensors"), key=lambda f: f.stat().st_size)
+    a, flags = p.parse_known_args()
     for fmt in a.formats.split(","):
         pack = a.model / f"trireme-pack-{fmt}"
-        size = sum(f.stat().st_size for f in pack.glob("*.bin")) if a.packed else trunk_bytes(a.model)
+        ranges = [[f, 0, f.stat().st_size] for f in sorted(pack.glob("*.bin"))] if a.packed else trunk_ranges(a.model)
+        size = sum(end - begin for _, begin, end in ranges)
         for _ in range(a.reps):
             drop()
-            one, four = drive(large, 1), drive(large, 4)
+            before = drive(ranges)
             drop()
             done = subprocess.run([a.trireme, "speed", a.model, "--trunk", fmt, "--prefill", "0", "--decode", "1",
-                                   "--reps", "1", "--no-limits", "--json", "--expert-ram", "400M", "--keep-nothing"],
+                                   "--reps", "1", "--no-limits", "--json", "--expert-ram", "400M", "--keep-nothing", *flags],
                                   capture_output=True, text=True, check=True)
             load = json.loads(done.stdout)["load_s"]
+            after = drive(ranges)
             print(f"{a.model.name} {fmt}{' packed' if a.packed else ''}: {size / 1e9:.3f} GB in {load:.2f} s = "
-                  f"{size / load / 1e9:.2f} GB/s; drive {one / 1e9:.2f} (1), {four / 1e9:.2f} (4 in flight); "
-                  f"share {size / load / max(one, four) * 100:.0f} %", flush=True)
+                  f"{size / load / 1e9:.2f} GB/s; drive {before / 1e9:.2f} before, {after / 1e9:.2f} after; "
+                  f"share {size / load / (before + after) * 200:.0f} %", flush=True)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ static void want_rows(struct tri__trunk *t, struct tri_matrix *m, bool small, co
                       const char *name, struct tri_rect rect)
 {
     int64_t step = TRI__JOB_BYTES / (2 * (rect.cols > 0 ? rect.cols : 1));
-    step = step < 1 ? 1 : step;
+    step = step < TRI_TILE_ROWS ? TRI_TILE_ROWS : step / TRI_TILE_ROWS * TRI_TILE_ROWS;
     m->rows = rect.rows;
     m->cols = rect.cols;
     for (int64_t row = 0; row < rect.rows; row += step) {

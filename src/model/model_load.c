@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
+#include "os/memory.h"
 
 enum { TILES = 64 }; /* of a matrix turned in one piece */
 
@@ -65,8 +66,30 @@ static enum tri_status run_kv_b(const struct tri__trunk *t, const struct tri__jo
     return st;
 }
 
-/* Rows [at2, at2 + rows) of the matrix. Its pointers were set by point_matrices(). */
-static enum tri_status run_rows(const struct tri__trunk *t, const struct tri__job *j,
+/* Whether the products with this matrix want tiles. */
+static bool wants_tiles(const struct tri__trunk *t, const struct tri__job *j)
+{
+    const struct tri_matrix *w = j->matrix;
+    return t->m->act == TRI_ACT_INT8 && t->m->kernels->tiles && j->kind == TRI__JOB_ROWS &&
+           tri_tile_fits(w->dtype, w->rows, w->cols);
+}
+
+/* Turns rows [row0, row1) into tiles, whole ones. */
+static enum tri_status tile_rows(const struct tri_matrix *w, int64_t row0, int64_t row1)
+{
+    size_t data = tri_row_data_bytes(w->dtype, w->cols);
+    size_t scales = tri_row_scale_bytes(w->dtype, w->cols);
+    char *room = tri_malloc(tri_tile_room_bytes(w->cols));
+    for (int64_t r = row0; r < row1 && room; r += TRI_TILE_ROWS)
+        tri_tile_rows((char *)(uintptr_t)w->data + (size_t)r * data,
+                      (char *)(uintptr_t)w->scales + (size_t)r * scales, w->cols, room);
+    tri_free(room);
+    return room ? TRI_OK : TRI_NOMEM;
+}
+
+/* Rows [at2, at2 + rows) of the matrix, which are whole tiles if it is one of tiles. Its pointers
+ * were set by run_jobs(). */
+static enum tri_status run_rows(const struct tri__trunk *t, const struct tri__job *j, bool tiles,
                                 struct tri_error *err)
 {
     const struct tri_matrix *m = j->matrix;
@@ -74,7 +97,12 @@ static enum tri_status run_rows(const struct tri__trunk *t, const struct tri__jo
     data += j->at2 * tri_row_data_bytes(m->dtype, m->cols);
     if (scales)
         scales += j->at2 * tri_row_scale_bytes(m->dtype, m->cols);
-    return tri_load_rows(t->m->ckpt, j->name, j->rect, m->dtype, data, scales, err);
+    enum tri_status st = tri_load_rows(t->m->ckpt, j->name, j->rect, m->dtype, data, scales, err);
+    if (st || !tiles || !wants_tiles(t, j))
+        return st;
+    if (tile_rows(m, (int64_t)j->at2, (int64_t)j->at2 + j->rect.rows))
+        st = tri_fail(err, TRI_NOMEM, "no memory to load %s", j->name);
+    return st;
 }
 
 static enum tri_status run_fold(const struct tri_model *m, const struct tri__job *j,
@@ -142,7 +170,7 @@ static enum tri_status run_job(const struct run *r, const struct tri__job *j, st
         return TRI_OK;
     switch (j->kind) {
     case TRI__JOB_ROWS:
-        return run_rows(r->t, j, err);
+        return run_rows(r->t, j, r->window == NULL, err);
     case TRI__JOB_KV_B:
         return run_kv_b(r->t, j, block_of(r, j), err);
     case TRI__JOB_FOLD:
@@ -203,7 +231,7 @@ static enum tri_status load_packed(struct tri__trunk *t, int64_t unit, char *blo
     return tri__pack_read(&t->pack, unit, block, pool, err);
 }
 
-/* Turns matrices that stay in RAM into the tiles that their products want; items are tiles. */
+/* A matrix from a pack turned into tiles; items are tiles. */
 struct tiling {
     const struct tri_matrix *w;
     atomic_int failed;
@@ -212,64 +240,103 @@ struct tiling {
 static void tile_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     struct tiling *l = arg;
-    const struct tri_matrix *w = l->w;
-    size_t rows = TRI_TILE_ROWS * tri_row_data_bytes(w->dtype, w->cols);
-    size_t scales = TRI_TILE_ROWS * tri_row_scale_bytes(w->dtype, w->cols);
-    char *room = tri_malloc(tri_tile_room_bytes(w->cols));
     (void)thread;
-    if (!room)
+    if (tile_rows(l->w, begin * TRI_TILE_ROWS, end * TRI_TILE_ROWS))
         atomic_store(&l->failed, 1);
-    for (int64_t i = begin; i < end && room; i++)
-        tri_tile_rows((char *)(uintptr_t)w->data + (size_t)i * rows,
-                      (char *)(uintptr_t)w->scales + (size_t)i * scales, w->cols, room);
-    tri_free(room);
 }
 
-/* w_uk and w_uv stay as they are: their products take float32 activations. */
-static enum tri_status tile_unit(struct tri__trunk *t, const struct tri__unit *u,
-                                 struct tri_error *err)
+/* What stays in RAM, but for w_uk and w_uv: their products take float32 activations. Rows from
+ * shards were turned by their jobs. */
+static enum tri_status tile_trunk(struct tri__trunk *t, struct tri_error *err)
 {
-    for (int64_t i = u->first_job; i < u->first_job + u->jobs; i++) {
-        struct tri_matrix *w = t->jobs[i].matrix;
-        struct tiling l = { .w = w };
-        if (t->jobs[i].kind != TRI__JOB_ROWS || w->tiled ||
-            !tri_tile_fits(w->dtype, w->rows, w->cols))
+    for (int64_t i = 0; i < t->n_jobs; i++) {
+        struct tri__job *j = &t->jobs[i];
+        struct tiling l = { .w = j->matrix };
+        if (j->unit < 0 || !t->unit[j->unit].block || !wants_tiles(t, j) || j->matrix->tiled)
             continue;
-        tri_pool_for(t->m->pool, w->rows / TRI_TILE_ROWS, TILES, tile_piece, &l);
+        if (t->packed)
+            tri_pool_for(t->m->pool, l.w->rows / TRI_TILE_ROWS, TILES, tile_piece, &l);
         if (l.failed)
-            return tri_fail(err, TRI_NOMEM, "no memory to load %s", t->jobs[i].name);
-        w->tiled = true;
+            return tri_fail(err, TRI_NOMEM, "no memory to load %s", j->name);
+        j->matrix->tiled = true;
     }
     return TRI_OK;
 }
 
-static enum tri_status tile_trunk(struct tri__trunk *t, struct tri_error *err)
+/*
+ * Threads of their own while a trunk is loaded: those that wait for the drive leave the CPUs to
+ * those that convert, and the drive has a queue.
+ */
+enum { MOST_WAITING = 8 };
+
+/* The page cache gains from a copy of the trunk's files only where there is room for both. */
+static bool room_for_files(const struct tri__trunk *t, uint64_t bytes)
+{
+    struct tri_memory_facts facts;
+    struct tri_budget_report budget;
+    tri_memory_read(&facts, "");
+    tri_budget_read(t->m->budget, &budget);
+    uint64_t room = tri_memory_room_bytes(&facts);
+    return bytes <= room && budget.ceiling_bytes <= room - bytes;
+}
+
+enum tri_status tri__loader_open(struct tri__trunk *t, uint64_t bytes, struct tri_pool **out,
+                                 struct tri_error *err)
+{
+    *out = NULL;
+    if (bytes < TRI__LARGE_BYTES)
+        return TRI_OK;
+    int threads = tri_pool_threads(t->m->pool) + MOST_WAITING;
+    threads = threads < TRI_POOL_MAX_THREADS ? threads : TRI_POOL_MAX_THREADS;
+    enum tri_status st = tri_pool_open(out, threads, err);
+    if (st || t->windows || room_for_files(t, bytes))
+        return st;
+    t->read_once = true;
+    tri_checkpoint_read_as(t->m->ckpt, TRI_READ_ONCE);
+    return TRI_OK;
+}
+
+void tri__loader_close(struct tri__trunk *t, struct tri_pool *pool)
+{
+    if (t->read_once)
+        tri_checkpoint_read_as(t->m->ckpt, TRI_READ_CACHED);
+    t->read_once = false;
+    tri_pool_close(pool);
+}
+
+static enum tri_status load_packs(struct tri__trunk *t, struct tri_pool *pool, uint64_t total,
+                                  const struct tri_progress *progress, struct tri_error *err)
 {
     enum tri_status st = TRI_OK;
-    if (t->m->act != TRI_ACT_INT8 || !t->m->kernels->tiles)
-        return TRI_OK;
-    for (int64_t u = 0; u < t->n_units && !st; u++)
-        if (t->unit[u].block)
-            st = tile_unit(t, &t->unit[u], err);
-    return st;
+    uint64_t done = 0;
+    for (int64_t u = 0; u < t->n_units && !st; u++) {
+        if (!t->unit[u].block)
+            continue;
+        st = load_packed(t, u, t->unit[u].block, pool, err);
+        done += t->unit[u].bytes;
+        if (!st && tri_tick(progress, "packed trunk", done, total))
+            st = tri_fail(err, TRI_CANCELLED, "loading was stopped");
+    }
+    return st ? st : tile_trunk(t, err);
 }
 
 enum tri_status tri__trunk_load(struct tri__trunk *t, const struct tri_progress *progress,
                                 struct tri_error *err)
 {
     struct run r = { .t = t, .packed = t->packed, .progress = progress, .err = err };
-    enum tri_status st = run_jobs(&r, t->n_jobs, t->m->pool);
-    uint64_t done = 0, total = 0;
+    struct tri_pool *own = NULL;
+    uint64_t bytes = 0, packed = 0;
+    for (int64_t i = 0; i < t->n_jobs; i++)
+        bytes += disk_bytes(&r, &t->jobs[i]);
     for (int64_t u = 0; u < t->n_units && t->packed; u++)
-        total += t->unit[u].block ? t->unit[u].bytes : 0;
-    for (int64_t u = 0; u < t->n_units && t->packed && !st; u++) {
-        if (!t->unit[u].block)
-            continue;
-        st = load_packed(t, u, t->unit[u].block, t->m->pool, err);
-        done += t->unit[u].bytes;
-        if (!st && tri_tick(progress, "packed trunk", done, total))
-            st = tri_fail(err, TRI_CANCELLED, "loading was stopped");
-    }
+        packed += t->unit[u].block ? t->unit[u].bytes : 0;
+    enum tri_status st = tri__loader_open(t, bytes + packed, &own, err);
+    struct tri_pool *pool = own ? own : t->m->pool;
+    if (!st)
+        st = run_jobs(&r, t->n_jobs, pool);
+    if (!st && t->packed)
+        st = load_packs(t, pool, packed, progress, err);
+    tri__loader_close(t, own);
     return st ? st : tile_trunk(t, err);
 }
 

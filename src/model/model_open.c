@@ -222,6 +222,26 @@ static void bind_threads(struct tri_pool *pool, const struct tri_model_options *
         tri_note(&options->notes, "threads are not bound to NUMA nodes: %s", refused.text);
 }
 
+static enum tri_status check_state_form(const struct tri_model *m, const char *config,
+                                        struct tri_error *err)
+{
+    if (m->form.kda == TRI_DT_F32 || m->spec.kda_dim <= TRI_KDA_MAX_DIM)
+        return TRI_OK;
+    return tri_fail(err, TRI_LIMIT,
+                    "%s: KDA heads are %lld wide, a bf16 state takes %d at most; use --kda-state "
+                    "f32",
+                    config, (long long)m->spec.kda_dim, TRI_KDA_MAX_DIM);
+}
+
+static enum tri_status choose_kernels(struct tri_model *m, struct tri_error *err)
+{
+    unsigned isas = 0;
+    enum tri_status st = tri_cpu_isas(&isas, err);
+    tri_kernels_fill(&m->kernel_table, isas);
+    m->kernels = &m->kernel_table;
+    return st;
+}
+
 /* What a model is, before any weight: config, checkpoint, threads, this rank's slice. */
 static enum tri_status open_shape(struct tri_model *m, const char *folder,
                                   const struct tri_model_options *options, struct tri_error *err)
@@ -231,23 +251,24 @@ static enum tri_status open_shape(struct tri_model *m, const char *folder,
         return tri_fail(err, TRI_ARG, "the model's path is too long");
     enum tri_status st = tri_spec_load(&m->spec, config, &options->notes, err);
     if (!st)
+        st = choose_kernels(m, err);
+    if (!st)
         st = tri_pool_open(&m->pool, options->threads, err);
     if (!st)
         bind_threads(m->pool, options);
     if (!st)
         st = tri_checkpoint_open_spread(&m->ckpt, folder, &options->shard_dirs, &m->spec,
                                         tri_pool_threads(m->pool), &options->notes, err);
-    if (!st)
+    if (!st) {
+        tri_checkpoint_convert_with(m->ckpt, m->kernels);
         st = take_fingerprint(m, err);
+    }
     if (!st)
         st = cut_layers(&m->spec, options->layers, err);
     if (!st)
         st = take_lossy(m, options, err);
-    if (!st && m->form.kda != TRI_DT_F32 && m->spec.kda_dim > TRI_KDA_MAX_DIM)
-        st = tri_fail(err, TRI_LIMIT,
-                      "%s: KDA heads are %lld wide, a bf16 state takes %d at most; use --kda-state "
-                      "f32",
-                      config, (long long)m->spec.kda_dim, TRI_KDA_MAX_DIM);
+    if (!st)
+        st = check_state_form(m, config, err);
     if (st)
         return st;
     m->fingerprint = tri_hash64(m->whole_fingerprint, &m->spec.layers, sizeof m->spec.layers);
@@ -260,13 +281,8 @@ static enum tri_status open_shape(struct tri_model *m, const char *folder,
 static enum tri_status open_parts(struct tri_model *m, const char *folder,
                                   const struct tri_model_options *options, struct tri_error *err)
 {
-    unsigned isas = 0;
     uint64_t least = 0;
     enum tri_status st = open_shape(m, folder, options, err);
-    if (!st)
-        st = tri_cpu_isas(&isas, err);
-    tri_kernels_fill(&m->kernel_table, isas);
-    m->kernels = &m->kernel_table;
     if (!st)
         st = count_tables(m, err);
     if (!st)

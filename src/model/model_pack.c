@@ -129,6 +129,20 @@ static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Past the page cache if the unit is read every step, or once and is not in it already. */
+static int open_bin(const struct tri__pack *p, int64_t unit, const char *path, bool *direct)
+{
+    int cached = open(path, O_RDONLY | O_CLOEXEC), past = -1;
+    if (cached < 0)
+        return -1;
+    if (p->t->windows || (p->t->read_once && !tri_file_cached(cached, 0, p->t->unit[unit].bytes)))
+        past = tri_direct_open(path);
+    *direct = past >= 0;
+    if (*direct)
+        close(cached);
+    return *direct ? past : cached;
+}
+
 enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *block,
                                struct tri_pool *pool, struct tri_error *err)
 {
@@ -139,10 +153,7 @@ enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *bl
         return st;
     unit_path(r.path, p, unit, "bin");
     r.sums = sums;
-    r.fd = p->t->windows ? tri_direct_open(r.path) : -1;
-    r.direct = r.fd >= 0;
-    if (!r.direct)
-        r.fd = open(r.path, O_RDONLY | O_CLOEXEC);
+    r.fd = open_bin(p, unit, r.path, &r.direct);
     if (r.fd < 0) {
         st = tri_fail_errno(err, TRI_IO, errno, "%s", r.path);
     } else {
@@ -363,7 +374,8 @@ static bool already_there(const struct tri__pack *p, int64_t unit)
            (uint64_t)b.st_size == pieces_of(bytes) * 8;
 }
 
-static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struct tri_error *err)
+static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struct tri_pool *pool,
+                                  struct tri_error *err)
 {
     struct tri__trunk *t = p->t;
     uint64_t bytes = t->unit[unit].bytes, pieces = pieces_of(bytes);
@@ -374,7 +386,7 @@ static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struc
     if (!st)
         st = tri_budget_alloc(t->m->budget, TRI_MEM_SCRATCH, bytes, &block, err);
     if (!st)
-        st = tri__trunk_load_unit(t, (int32_t)unit, block, t->m->pool, err);
+        st = tri__trunk_load_unit(t, (int32_t)unit, block, pool, err);
     for (uint64_t i = 0; i < pieces && !st; i++)
         sums[i] = tri_hash64(0, (char *)block + i * PIECE_BYTES, piece_bytes(bytes, i));
     if (!st) {
@@ -432,19 +444,23 @@ enum tri_status tri__pack_write(struct tri__trunk *t, const char *model,
     struct tri_pack_report r = { 0 };
     for (int64_t u = 0; u < t->n_units; u++)
         r.bytes += t->unit[u].bytes;
+    struct tri_pool *own = NULL;
     enum tri_status st = take_lock(&p, &lock, err);
+    if (!st)
+        st = tri__loader_open(t, r.bytes, &own, err);
     uint64_t done = 0;
     for (int64_t u = 0; u < t->n_units && !st; u++) {
         if (already_there(&p, u))
             r.kept_bytes += t->unit[u].bytes;
         else
-            st = write_unit(&p, u, err);
+            st = write_unit(&p, u, own ? own : t->m->pool, err);
         done += t->unit[u].bytes;
         if (!st && tri_tick(progress, "trunk", done, r.bytes))
             st = tri_fail(err, TRI_CANCELLED, "stopped; the same command goes on from here");
     }
     if (!st)
         st = write_index(&p, r.bytes, err);
+    tri__loader_close(t, own);
     if (lock >= 0)
         close(lock);
     if (!st) {

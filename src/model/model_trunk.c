@@ -137,6 +137,19 @@ static enum tri_status settle_streamed(struct tri__trunk *t, const struct tri_mo
     return st;
 }
 
+/* Where it fits and is large enough to be read past the page cache: places that need no copy. */
+static void try_in_place(struct tri__trunk *t, uint64_t room)
+{
+    if (t->packed || t->format != TRI_TRUNK_DISK || placed_bytes(t) < TRI__LARGE_BYTES)
+        return;
+    t->in_place = true;
+    tri__trunk_place(t);
+    if (placed_bytes(t) <= room)
+        return;
+    t->in_place = false;
+    tri__trunk_place(t);
+}
+
 /* A format that was asked for: resident, or streamed if a pack makes that mere reading. */
 static enum tri_status settle_asked(struct tri__trunk *t, const char *folder,
                                     const struct tri_model_options *o, uint64_t room,
@@ -144,8 +157,10 @@ static enum tri_status settle_asked(struct tri__trunk *t, const char *folder,
 {
     bool fits = try_format(t, o->trunk, room);
     t->packed = tri__pack_find(&t->pack, t, folder, &o->notes);
-    if (fits)
+    if (fits) {
+        try_in_place(t, room);
         return take_memory(t, NULL, err);
+    }
     if (t->packed)
         return settle_streamed(t, o, room, err);
     return tri_fail(err, TRI_BUDGET,
@@ -172,6 +187,7 @@ static enum tri_status settle(struct tri__trunk *t, const char *folder,
             tri_note(&o->notes, "the trunk is kept as %s (%.1f GiB): as stored it does not fit",
                      format_names[ladder[i]], (double)placed_bytes(t) / 1073741824);
         t->packed = tri__pack_find(&t->pack, t, folder, &o->notes);
+        try_in_place(t, room);
         return take_memory(t, NULL, err);
     }
     t->format = TRI_TRUNK_DISK;
@@ -180,7 +196,7 @@ static enum tri_status settle(struct tri__trunk *t, const char *folder,
     if (!t->packed) {
         t->in_place = true;
         tri__trunk_place(t);
-        tri_checkpoint_read_direct(t->m->ckpt);
+        tri_checkpoint_read_as(t->m->ckpt, TRI_READ_DIRECT);
     }
     return settle_streamed(t, o, room, err);
 }

@@ -28,8 +28,11 @@ struct tri__job {
     float *vector;
 };
 
+/* Less is loaded in no time: not worth threads of its own. */
+enum { TRI__LARGE_BYTES = 64 << 20 };
+
 /* A matrix is cut into jobs of about so many bytes on disk, so that threads share large ones. */
-enum { TRI__JOB_BYTES = 32 << 20 };
+enum { TRI__JOB_BYTES = 8 << 20 };
 
 struct tri__unit {
     int64_t first_job, jobs;
@@ -77,8 +80,9 @@ struct tri__trunk {
     struct tri__pack pack;
     bool packed; /* units come from the pack instead of from the shards */
     /* Matrices lie at the same place within a block as in their file, so that direct reads need no
-     * copy. Only for units that are streamed as stored. */
+     * copy. Only for what is kept or streamed as stored. */
     bool in_place;
+    bool read_once; /* while loading: see tri__loader_open */
 };
 
 /* model_jobs.c */
@@ -86,6 +90,15 @@ void tri__trunk_list(struct tri__trunk *t);
 enum tri_dtype tri__job_dtype(const struct tri__trunk *t, const struct tri__job *j);
 /* Places every matrix in its unit's block and sums units[].bytes, for t->format. */
 void tri__trunk_place(struct tri__trunk *t);
+
+/*
+ * model_load.c. A pool for loading or packing so many bytes, with threads to wait for the drive, or
+ * *out NULL where the model's own will do; from then until close what is read will not be read
+ * again, so that it need not displace other things from the page cache unless there is room.
+ */
+TRI_MUST_CHECK enum tri_status tri__loader_open(struct tri__trunk *t, uint64_t bytes,
+                                                struct tri_pool **out, struct tri_error *err);
+void tri__loader_close(struct tri__trunk *t, struct tri_pool *pool);
 
 /* model_load.c: everything that is to stay in RAM; or one unit's matrices to a window. */
 TRI_MUST_CHECK enum tri_status

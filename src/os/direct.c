@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BLOCK = TRI_DIRECT_BLOCK_BYTES, BOUNCE_BYTES = 512 << 10, CALL_BYTES = 1 << 30 };
@@ -68,4 +70,25 @@ int64_t tri_direct_read(int fd, uint64_t offset_bytes, void *dst, uint64_t bytes
         return n < 0 ? n : (int64_t)head + n;
     n = read_through_buffer(fd, offset_bytes + at, to + at, bytes - at);
     return n < 0 ? n : (int64_t)at + n;
+}
+
+bool tri_file_cached(int fd, uint64_t offset_bytes, uint64_t bytes)
+{
+    enum { MOST_PAGES = 8192 };
+    unsigned char there[MOST_PAGES];
+    struct stat sb;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = offset_bytes / page;
+    uint64_t pages = (offset_bytes + bytes + page - 1) / page - first, found = 0;
+    pages = pages < MOST_PAGES ? pages : MOST_PAGES;
+    /* mincore(2) says "all of it" of files that are not the caller's own. */
+    if (bytes == 0 || fstat(fd, &sb) || (geteuid() && sb.st_uid != geteuid()))
+        return false;
+    void *map = mmap(NULL, pages * page, PROT_READ, MAP_SHARED, fd, (off_t)(first * page));
+    if (map == MAP_FAILED)
+        return false;
+    int rc = mincore(map, pages * page, there);
+    munmap(map, pages * page);
+    for (uint64_t i = 0; i < pages && rc == 0; i++)
+        found += there[i] & 1;
+    return rc == 0 && found >= pages - pages / 16;
 }

@@ -6,6 +6,7 @@
 #ifndef TRI_OS_DIRECT_H
 #define TRI_OS_DIRECT_H
 
+#include <stdbool.h>
 #include "base/status.h"
 
 /* 4096 suits every drive's logical block. */
@@ -20,5 +21,12 @@ int tri_direct_open(const char *path);
  * ragged ends; through a small buffer on the stack (512 KiB) when not.
  */
 int64_t tri_direct_read(int fd, uint64_t offset_bytes, void *dst, uint64_t bytes);
+
+/*
+ * Whether nearly all of a range (its first 32 MiB) lies in the page cache, so that reading through
+ * it costs a copy and no drive. `fd` is not a direct one. False where the system does not say: it
+ * tells only who may write to the file.
+ */
+bool tri_file_cached(int fd, uint64_t offset_bytes, uint64_t bytes);
 
 #endif

@@ -111,11 +111,17 @@ void tri_checkpoint_close(struct tri_checkpoint *ckpt)
     tri_free(ckpt);
 }
 
-void tri_checkpoint_read_direct(struct tri_checkpoint *ckpt)
+void tri_checkpoint_read_as(struct tri_checkpoint *ckpt, enum tri_reading how)
 {
-    for (size_t i = 0; i < ckpt->shard_count; i++)
+    ckpt->reading = how;
+    for (size_t i = 0; i < ckpt->shard_count && how != TRI_READ_CACHED; i++)
         if (ckpt->shards[i].direct_fd < 0)
             ckpt->shards[i].direct_fd = tri_direct_open(ckpt->shards[i].path);
+}
+
+void tri_checkpoint_convert_with(struct tri_checkpoint *ckpt, const struct tri_kernels *kernels)
+{
+    ckpt->kernels = kernels;
 }
 
 const char *tri_checkpoint_file(const struct tri_checkpoint *ckpt, int32_t shard)
@@ -148,6 +154,52 @@ const struct tri_tensor *tri_checkpoint_find(const struct tri_checkpoint *ckpt, 
     return tri__weights_table_find(&ckpt->table, name);
 }
 
+/* Where bytes lie: a shard and a place in it. */
+struct place {
+    const struct tri__weights_shard *shard;
+    uint64_t offset_bytes, bytes;
+};
+
+/* What a direct read came to, -EINVAL where it cannot be had: this file system has blocks of
+ * another kind, or none. */
+static enum tri_status judge_direct(const struct place *p, int64_t got, struct tri_error *err)
+{
+    if (got < 0)
+        return tri_fail_errno(err, TRI_IO, (int)-got, "%s: reading at byte %llu", p->shard->path,
+                              (unsigned long long)p->offset_bytes);
+    if ((uint64_t)got < p->bytes)
+        return tri_fail(err, TRI_IO, "%s: ends at byte %llu, before what its header promises",
+                        p->shard->path, (unsigned long long)(p->offset_bytes + (uint64_t)got));
+    return TRI_OK;
+}
+
+static enum tri_status read_place(const struct place *p, bool direct, void *dst,
+                                  struct tri_error *err)
+{
+    int fd = direct ? p->shard->direct_fd : -1;
+    int64_t got = fd < 0 ? -EINVAL : tri_direct_read(fd, p->offset_bytes, dst, p->bytes);
+    if (got == -EINVAL)
+        return tri__weights_pread(p->shard->fd, p->shard->path, p->offset_bytes, dst, p->bytes,
+                                  err);
+    return judge_direct(p, got, err);
+}
+
+/* Whole blocks around it, so that nothing is copied. */
+static enum tri_status read_place_blocks(const struct place *p, bool direct, char *room, char **at,
+                                         struct tri_error *err)
+{
+    enum { BLOCK = TRI_DIRECT_BLOCK_BYTES };
+    uint64_t skip = p->offset_bytes % BLOCK, span = (skip + p->bytes + BLOCK - 1) / BLOCK * BLOCK;
+    int fd = direct ? p->shard->direct_fd : -1;
+    int64_t got = fd < 0 ? -EINVAL : tri_direct_read(fd, p->offset_bytes - skip, room, span);
+    *at = room;
+    if (got == -EINVAL)
+        return tri__weights_pread(p->shard->fd, p->shard->path, p->offset_bytes, room, p->bytes,
+                                  err);
+    *at = room + skip;
+    return judge_direct(p, got < (int64_t)skip ? (got < 0 ? got : 0) : got - (int64_t)skip, err);
+}
+
 enum tri_status tri_checkpoint_read_at(const struct tri_checkpoint *ckpt, int32_t shard,
                                        uint64_t offset_bytes, void *dst, uint64_t bytes,
                                        struct tri_error *err)
@@ -157,17 +209,51 @@ enum tri_status tri_checkpoint_read_at(const struct tri_checkpoint *ckpt, int32_
     if (offset_bytes > s->file_bytes || bytes > s->file_bytes - offset_bytes)
         return tri_fail(err, TRI_ARG, "%s: bytes %llu + %llu are past its end", s->path,
                         (unsigned long long)offset_bytes, (unsigned long long)bytes);
-    int64_t got =
-        s->direct_fd < 0 ? -EINVAL : tri_direct_read(s->direct_fd, offset_bytes, dst, bytes);
-    if (got == -EINVAL) /* not asked for, or this file system has blocks of another kind */
-        return tri__weights_pread(s->fd, s->path, offset_bytes, dst, bytes, err);
-    if (got < 0)
-        return tri_fail_errno(err, TRI_IO, (int)-got, "%s: reading at byte %llu", s->path,
-                              (unsigned long long)offset_bytes);
-    if ((uint64_t)got < bytes)
-        return tri_fail(err, TRI_IO, "%s: ends at byte %llu, before what its header promises",
-                        s->path, (unsigned long long)(offset_bytes + (uint64_t)got));
-    return TRI_OK;
+    const struct place p = { s, offset_bytes, bytes };
+    return read_place(&p, ckpt->reading == TRI_READ_DIRECT, dst, err);
+}
+
+/* Below this a read is too small to be worth asking where it lies. */
+static const uint64_t ONCE_FROM_BYTES = 256 << 10;
+
+bool tri__weights_past_cache(const struct tri_checkpoint *ckpt, const struct tri_tensor *tensor,
+                             uint64_t from, uint64_t bytes)
+{
+    const struct tri__weights_shard *s = &ckpt->shards[tensor->shard];
+    if (ckpt->reading != TRI_READ_ONCE || bytes < ONCE_FROM_BYTES)
+        return ckpt->reading == TRI_READ_DIRECT;
+    return !tri_file_cached(s->fd, tensor->offset_bytes + from, bytes);
+}
+
+/* Puts the tensor's name behind what went wrong. */
+static enum tri_status name_tensor(const struct tri_tensor *t, enum tri_status st,
+                                   const struct tri_error *inner, struct tri_error *err)
+{
+    if (st && err && !err->status) {
+        tri_fail(err, st, "%s (tensor %.160s)", inner->text, t->name);
+        err->sys_errno = inner->sys_errno;
+    }
+    return st;
+}
+
+enum tri_status tri__weights_read(const struct tri_checkpoint *ckpt,
+                                  const struct tri__weights_piece *piece, void *dst,
+                                  struct tri_error *err)
+{
+    struct tri_error inner = { 0 };
+    const struct tri_tensor *t = piece->tensor;
+    const struct place p = { &ckpt->shards[t->shard], t->offset_bytes + piece->from, piece->bytes };
+    return name_tensor(t, read_place(&p, piece->direct, dst, &inner), &inner, err);
+}
+
+enum tri_status tri__weights_read_blocks(const struct tri_checkpoint *ckpt,
+                                         const struct tri__weights_piece *piece, char *room,
+                                         char **at, struct tri_error *err)
+{
+    struct tri_error inner = { 0 };
+    const struct tri_tensor *t = piece->tensor;
+    const struct place p = { &ckpt->shards[t->shard], t->offset_bytes + piece->from, piece->bytes };
+    return name_tensor(t, read_place_blocks(&p, piece->direct, room, at, &inner), &inner, err);
 }
 
 enum tri_status tri_checkpoint_read(const struct tri_checkpoint *ckpt,
@@ -175,17 +261,12 @@ enum tri_status tri_checkpoint_read(const struct tri_checkpoint *ckpt,
                                     uint64_t bytes, struct tri_error *err)
 {
     const char *path = tri_checkpoint_file(ckpt, tensor->shard);
-    struct tri_error inner = { 0 };
     if (from > tensor->bytes || bytes > tensor->bytes - from)
         return tri_fail(err, TRI_ARG, "%s: tensor %s: bytes %llu + %llu are past its end", path,
                         tensor->name, (unsigned long long)from, (unsigned long long)bytes);
-    enum tri_status st = tri_checkpoint_read_at(ckpt, tensor->shard, tensor->offset_bytes + from,
-                                                dst, bytes, &inner);
-    if (st && err && !err->status) {
-        tri_fail(err, st, "%s (tensor %.160s)", inner.text, tensor->name);
-        err->sys_errno = inner.sys_errno;
-    }
-    return st;
+    const struct tri__weights_piece piece = { tensor, from, bytes,
+                                              ckpt->reading == TRI_READ_DIRECT };
+    return tri__weights_read(ckpt, &piece, dst, err);
 }
 
 /* The tensor of one matrix of an expert, or a failure that names it. */

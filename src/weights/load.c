@@ -6,9 +6,10 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "os/direct.h"
 
 enum {
-    BLOCK_BYTES = 1 << 20,    /* raw rows read at once: fits in cache beside the result */
+    BLOCK_BYTES = 512 << 10,    /* raw rows read at once: fits in cache beside the result */
     MAX_ROW_VALUES = 8 << 20, /* one row of anything sane */
     VECTOR_BLOCK = 16384      /* bytes of a vector read at once */
 };
@@ -84,45 +85,69 @@ struct load {
     int64_t cols;         /* of the whole tensor */
     enum tri_dtype dtype; /* wanted */
     char *data, *scales;
-    char *raw;   /* BLOCK_BYTES or one row */
-    float *line; /* one row as float32 */
+    bool direct;
+    char *room; /* BLOCK_BYTES or one row, and two blocks of the drive */
     int64_t block_rows;
 };
+
+/* Rows [row, row + n) of the rectangle if they are whole ones, else the first of them. */
+static struct tri__weights_piece piece_of(const struct load *l, int64_t row, int64_t n)
+{
+    uint64_t value = tri_row_data_bytes(l->t->dtype, 1);
+    uint64_t line = (uint64_t)l->cols * value, bytes = (uint64_t)l->rect.cols * value;
+    return (struct tri__weights_piece){
+        .tensor = l->t,
+        .from = (uint64_t)(l->rect.row0 + row) * line + (uint64_t)l->rect.col0 * value,
+        .bytes = l->rect.cols == l->cols ? bytes * (uint64_t)n : bytes,
+        .direct = l->direct,
+    };
+}
 
 /* Reads rows [row, row + n) of the rectangle into dst, packed. */
 static enum tri_status read_rows(const struct load *l, int64_t row, int64_t n, char *dst,
                                  struct tri_error *err)
 {
-    uint64_t value = tri_row_data_bytes(l->t->dtype, 1);
-    uint64_t line = (uint64_t)l->cols * value, piece = (uint64_t)l->rect.cols * value;
-    uint64_t from = (uint64_t)(l->rect.row0 + row) * line + (uint64_t)l->rect.col0 * value;
-    if (piece == line)
-        return tri_checkpoint_read(l->ckpt, l->t, from, dst, piece * (uint64_t)n, err);
-    for (int64_t i = 0; i < n; i++) {
-        enum tri_status st = tri_checkpoint_read(l->ckpt, l->t, from + (uint64_t)i * line,
-                                                 dst + (uint64_t)i * piece, piece, err);
+    for (int64_t i = 0; i < n;) {
+        const struct tri__weights_piece piece = piece_of(l, row + i, n - i);
+        enum tri_status st = tri__weights_read(l->ckpt, &piece, dst, err);
         if (st)
             return st;
+        dst += piece.bytes;
+        i = l->rect.cols == l->cols ? n : i + 1;
     }
     return TRI_OK;
 }
 
+/* The same into l->room; *at: where the first row begins. */
+static enum tri_status read_block(const struct load *l, int64_t row, int64_t n, char **at,
+                                  struct tri_error *err)
+{
+    uint64_t bytes = tri_row_data_bytes(l->t->dtype, l->rect.cols) * (uint64_t)n;
+    const struct tri__weights_piece piece = piece_of(l, row, n);
+    if (piece.bytes == bytes)
+        return tri__weights_read_blocks(l->ckpt, &piece, l->room, at, err);
+    *at = l->room;
+    return read_rows(l, row, n, l->room, err);
+}
+
 static enum tri_status convert_rows(const struct load *l, struct tri_error *err)
 {
-    size_t piece = tri_row_data_bytes(l->t->dtype, l->rect.cols);
+    const struct tri_kernels *k = l->ckpt->kernels ? l->ckpt->kernels : tri_kernels_ref();
     size_t out = tri_row_data_bytes(l->dtype, l->rect.cols);
     size_t scale = tri_row_scale_bytes(l->dtype, l->rect.cols);
     for (int64_t row = 0; row < l->rect.rows; row += l->block_rows) {
         int64_t n = l->rect.rows - row < l->block_rows ? l->rect.rows - row : l->block_rows;
-        enum tri_status st = read_rows(l, row, n, l->raw, err);
+        struct tri_encode_args a = { .from_dtype = l->t->dtype,
+                                     .to = l->dtype,
+                                     .cols = l->rect.cols,
+                                     .data = l->data + (size_t)row * out,
+                                     .scales = scale ? l->scales + (size_t)row * scale : NULL };
+        char *at = NULL;
+        enum tri_status st = read_block(l, row, n, &at, err);
         if (st)
             return st;
-        for (int64_t i = 0; i < n; i++) {
-            size_t r = (size_t)(row + i);
-            tri_row_decode(l->line, l->t->dtype, l->raw + (size_t)i * piece, NULL, l->rect.cols);
-            tri_row_encode(l->data + r * out, l->scales + r * scale, l->dtype, l->line,
-                           l->rect.cols);
-        }
+        a.from = at;
+        k->encode(&a, 0, n);
     }
     return TRI_OK;
 }
@@ -132,20 +157,20 @@ static enum tri_status fill(struct load *l, struct tri_error *err)
     size_t row_bytes = tri_row_data_bytes(l->t->dtype, l->rect.cols);
     if (l->rect.rows == 0 || l->rect.cols == 0)
         return TRI_OK;
+    l->direct = tri__weights_past_cache(l->ckpt, l->t, piece_of(l, 0, 1).from,
+                                        row_bytes * (size_t)l->rect.rows);
     if (l->t->dtype == l->dtype)
         return read_rows(l, 0, l->rect.rows, l->data, err);
     l->block_rows = row_bytes < BLOCK_BYTES ? (int64_t)(BLOCK_BYTES / row_bytes) : 1;
     if (l->block_rows > l->rect.rows)
         l->block_rows = l->rect.rows;
-    l->raw = tri_malloc(row_bytes * (size_t)l->block_rows);
-    l->line = tri_malloc((size_t)l->rect.cols * sizeof *l->line);
-    enum tri_status st = TRI_OK;
-    if (!l->raw || !l->line)
-        st = tri_fail(err, TRI_NOMEM, "no memory to convert tensor %s", l->t->name);
-    if (!st)
-        st = convert_rows(l, err);
-    tri_free(l->raw);
-    tri_free(l->line);
+    enum { BLOCK = TRI_DIRECT_BLOCK_BYTES };
+    char *memory = tri_malloc(row_bytes * (size_t)l->block_rows + 3 * (size_t)BLOCK);
+    if (!memory)
+        return tri_fail(err, TRI_NOMEM, "no memory to convert tensor %s", l->t->name);
+    l->room = memory + (BLOCK - (uintptr_t)memory % BLOCK) % BLOCK;
+    enum tri_status st = convert_rows(l, err);
+    tri_free(memory);
     return st;
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "fmt/fmt.h"
+#include "kernels/kernels.h"
 #include "spec/spec.h"
 
 struct tri_checkpoint;
@@ -69,9 +70,16 @@ tri_checkpoint_open_spread(struct tri_checkpoint **out, const char *folder,
                            const struct tri_notes *notes, struct tri_error *err);
 void tri_checkpoint_close(struct tri_checkpoint *ckpt);
 
-/* From now on weights are read past the page cache where the file system can do that: for what is
- * larger than memory. Before any other thread reads. */
-void tri_checkpoint_read_direct(struct tri_checkpoint *ckpt);
+/* How weights are read, where the file system can read past the page cache. */
+enum tri_reading {
+    TRI_READ_CACHED, /* through it (as opened) */
+    TRI_READ_ONCE,   /* past it, but for what lies in it already: matrices that come to RAM */
+    TRI_READ_DIRECT  /* past it always: what is read every step and is larger than memory */
+};
+/* Both from now on, before any other thread reads. `kernels`, which must outlive the checkpoint,
+ * convert matrices; as opened: the reference. */
+void tri_checkpoint_read_as(struct tri_checkpoint *ckpt, enum tri_reading how);
+void tri_checkpoint_convert_with(struct tri_checkpoint *ckpt, const struct tri_kernels *kernels);
 
 const char *tri_checkpoint_file(const struct tri_checkpoint *ckpt, int32_t shard);
 uint64_t tri_checkpoint_memory_bytes(const struct tri_checkpoint *ckpt); /* the table of tensors */

@@ -79,6 +79,8 @@ struct tri__weights_folder {
 };
 
 struct tri_checkpoint {
+    const struct tri_kernels *kernels; /* that convert */
+    enum tri_reading reading;
     char *folder; /* folders[0]: config, index, and what is told to people */
     struct tri__weights_folder folders[TRI_WEIGHTS_MAX_FOLDERS + 1];
     int folder_count;
@@ -114,6 +116,26 @@ TRI_MUST_CHECK enum tri_status tri__weights_open_files(struct tri_checkpoint **o
 /* pread until done; EINTR and short reads are continued. TRI_IO at the end of the file. */
 TRI_MUST_CHECK enum tri_status tri__weights_pread(int fd, const char *path, uint64_t offset,
                                                   void *dst, uint64_t bytes, struct tri_error *err);
+
+/* Whether a large piece of a tensor is read past the page cache; see enum tri_reading. */
+bool tri__weights_past_cache(const struct tri_checkpoint *ckpt, const struct tri_tensor *tensor,
+                             uint64_t from, uint64_t bytes);
+
+/* A piece of a tensor to be read. */
+struct tri__weights_piece {
+    const struct tri_tensor *tensor;
+    uint64_t from, bytes;
+    bool direct;
+};
+TRI_MUST_CHECK enum tri_status tri__weights_read(const struct tri_checkpoint *ckpt,
+                                                 const struct tri__weights_piece *piece, void *dst,
+                                                 struct tri_error *err);
+/* The same to somewhere in `room`, which begins at a block and has two blocks more than the piece:
+ * whole blocks are read, so that nothing is copied. *at: where the first byte lies. */
+TRI_MUST_CHECK enum tri_status tri__weights_read_blocks(const struct tri_checkpoint *ckpt,
+                                                        const struct tri__weights_piece *piece,
+                                                        char *room, char **at,
+                                                        struct tri_error *err);
 
 /* One difference between the expected list and the table. */
 enum tri__weights_difference {

@@ -92,6 +92,26 @@ static void the_end_cuts(void **state)
         check(FILE_BYTES + 5, 0, 100);
 }
 
+/* Written just now: cached. Told to forget it: not, unless the file system lives in memory. */
+static void what_the_page_cache_holds(void **state)
+{
+    (void)state;
+    char path[] = "trireme-cached-XXXXXX";
+    int plain = mkstemp(path);
+    assert_true(plain >= 0);
+    unlink(path);
+    assert_int_equal(write(plain, want, FILE_BYTES), FILE_BYTES);
+    assert_true(tri_file_cached(plain, 0, FILE_BYTES));
+    assert_true(tri_file_cached(plain, 5 * BLOCK + 1, 1));
+    assert_false(tri_file_cached(plain, 0, 0));
+    assert_false(tri_file_cached(-1, 0, 1));
+    assert_int_equal(fsync(plain), 0);
+    (void)posix_fadvise(plain, 0, 0, POSIX_FADV_DONTNEED);
+    if (fd >= 0)
+        assert_false(tri_file_cached(plain, 0, FILE_BYTES));
+    close(plain);
+}
+
 static void errors_are_told(void **state)
 {
     (void)state;
@@ -107,6 +127,7 @@ int main(void)
         cmocka_unit_test(every_kind_of_range),
         cmocka_unit_test(the_end_cuts),
         cmocka_unit_test(errors_are_told),
+        cmocka_unit_test(what_the_page_cache_holds),
     };
     int failed = cmocka_run_group_tests(tests, make_file, close_file);
     return failed ? failed : fd < 0 && close_file(NULL) == 0 ? 77 : 0;
