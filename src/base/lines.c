@@ -53,7 +53,10 @@ static size_t clean(const char *in, size_t bytes, char *out)
         i = 3;
     while (i < bytes) {
         unsigned char c = (unsigned char)in[i];
-        if (c == 0x1b) {
+        if (c >= 0x20 && c < 0x7f) {
+            out[n++] = (char)c;
+            i++;
+        } else if (c == 0x1b) {
             i += escape_length(in + i, bytes - i);
         } else if (c == '\r') {
             size_t j = i + 1;
@@ -247,11 +250,38 @@ const char *tri_word_copy(struct tri_word word, char *out, size_t out_bytes)
     return out;
 }
 
+/* Digits with at most one dot, few enough that integer over power of ten is rounded correctly. */
+static bool plain_number(struct tri_word word, double *out)
+{
+    static const double tens[] = { 1,   1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                   1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
+    uint64_t v = 0;
+    size_t digits = 0, after = 0;
+    bool dot = false;
+    for (size_t i = 0; i < word.len; i++) {
+        char c = word.at[i];
+        if (c == '.' && !dot) {
+            dot = true;
+            continue;
+        }
+        if (!isdigit((unsigned char)c) || ++digits > 15)
+            return false;
+        v = v * 10 + (uint64_t)(c - '0');
+        after += dot;
+    }
+    if (!digits)
+        return false;
+    *out = (double)v / tens[after];
+    return true;
+}
+
 bool tri_word_number(struct tri_word word, double *out)
 {
     char text[64], *end = NULL;
     if (!word.len || word.len >= sizeof text)
         return false;
+    if (plain_number(word, out))
+        return true;
     tri_word_copy(word, text, sizeof text);
     if (!isdigit((unsigned char)text[0]) && !strchr("-+.", text[0]))
         return false;
@@ -279,9 +309,16 @@ bool tri_word_unsigned(struct tri_word word, unsigned base, uint64_t *out)
     return true;
 }
 
+/* strcasestr of the C library prepares every search as if the text were long. */
 const char *tri_text_find(const char *text, const char *part)
 {
-    return strcasestr(text, part);
+    char first[3] = { (char)tolower((unsigned char)*part), (char)toupper((unsigned char)*part), 0 };
+    size_t len = strlen(part);
+    if (!len)
+        return text;
+    while ((text = strpbrk(text, first)) != NULL && strncasecmp(text, part, len))
+        text++;
+    return text;
 }
 
 bool tri_text_begins(const char *text, const char *start)

@@ -297,6 +297,13 @@ static size_t read_nvbandwidth(struct tri_doctor *d, struct tri__spot at, const 
     return 1 + read_table(d, b, title, TRI__NVBANDWIDTH, name);
 }
 
+void tri__doctor_words_band(struct tri_sieve *sieve)
+{
+    tri_sieve_words(sieve, TRI__HIT_BAND,
+                    "Matrix|[P2P (Peer-to-Peer)|Device: |Device=|Peer access from|"
+                    "nvbandwidth Version|Device |Running |SUM ");
+}
+
 size_t tri__doctor_read_band(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);

@@ -175,6 +175,14 @@ static bool read_pair(struct tri_doctor *d, struct tri__spot at, const char *tex
     return true;
 }
 
+void tri__doctor_words_bench(struct tri_sieve *sieve)
+{
+    tri_sieve_starts(sieve, TRI__HIT_BENCH, "|0123456789"); /* rows */
+    tri_sieve_words(sieve, TRI__HIT_BENCH,
+                    "DeviceProperties(name=|The average bandwidth|---- Performance of |Duration|"
+                    "busbw:|algbw:");
+}
+
 size_t tri__doctor_read_bench(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);

@@ -11,28 +11,41 @@
 #include "doctor/doctor_priv.h"
 #include "doctor/tarfile.h"
 
+enum { MAX_TARS = 8 }; /* inside one another */
+
 struct tri_doctor_options tri_doctor_options_default(void)
 {
     return (struct tri_doctor_options){ .root = "/", .tools_ms = 1500 };
 }
 
+static void fill_sieve(struct tri_sieve *sieve)
+{
+    tri__doctor_words_nccl(sieve);
+    tri__doctor_words_kernel(sieve);
+    tri__doctor_words_coll(sieve);
+    tri__doctor_words_bench(sieve);
+    tri__doctor_words_band(sieve);
+    tri__doctor_words_ports(sieve);
+    tri__doctor_words_engine(sieve);
+    tri__doctor_words_limits(sieve);
+    tri__doctor_words_json(sieve);
+    tri_topo_words(sieve, TRI__HIT_TOPO);
+}
+
 enum tri_status tri_doctor_open(struct tri_doctor **out, struct tri_error *err)
 {
     struct tri_doctor *d = tri_calloc(1, sizeof *d);
-    if (d)
-        d->finding = tri_calloc(TRI_DOCTOR_MAX_FINDINGS + 1, sizeof *d->finding);
-    if (!d || !d->finding) {
-        tri_free(d);
+    if (!d)
         return tri_fail(err, TRI_NOMEM, "no memory for a doctor");
-    }
     static const struct tri__spot none = { -1, 0 };
     d->nccl.cut = none;
     struct tri__engine *e = &d->engine;
     e->kv_spot = e->concurrency_spot = e->load_spot = none;
     e->no_allreduce = e->no_memory = e->too_long = e->preempted = none;
     d->kernel.full = none;
-    d->experts.first = none;
+    d->experts.first = d->no_json = none;
     d->uring = -1;
+    fill_sieve(&d->sieve);
     *out = d;
     return TRI_OK;
 }
@@ -57,36 +70,27 @@ void tri_doctor_close(struct tri_doctor *d)
     tri_free(d->coll);
     tri_free(d->experts.count);
     tri_free(d->nccl.process);
-    tri_free(d->finding);
+    tri_free(d->nccl.slot);
+    for (size_t i = 0; i < d->findings; i++)
+        tri_free(d->finding[i]);
     tri_free(d->grouping);
     tri_machines_fini(&d->machines);
     tri_tree_close(d->root);
     tri_free(d);
 }
 
-/* Comment lines are never evidence; only nccl-tests writes its own headers that way. */
-static size_t offer(struct tri_doctor *d, struct tri__spot at)
+bool tri__doctor_hit(const struct tri_doctor *d, enum tri__hit group)
 {
-    static size_t (*const readers[])(struct tri_doctor * d, struct tri__spot at) = {
-        tri__doctor_read_nccl,   tri__doctor_read_kernel, tri__doctor_read_coll,
-        tri__doctor_read_bench,  tri__doctor_read_band,   tri__doctor_read_ports,
-        tri__doctor_read_engine, tri__doctor_read_limits, tri__doctor_read_routes,
-        tri__doctor_read_json,
-    };
-    const char *text = tri__doctor_line(d, at);
-    text += strspn(text, " \t");
-    if (!*text)
-        return 0;
-    if (*text == '#')
-        return tri_text_begins(text, "# source:") ? 0 : tri__doctor_read_coll(d, at);
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        size_t taken = readers[i](d, at);
-        if (taken)
-            return taken;
-    }
+    return d->hits >> group & 1;
+}
+
+/* Lines that a reader of topo takes. */
+static size_t offer_topo(struct tri_doctor *d, struct tri__spot at)
+{
     const struct tri__text *t = &d->text[at.text];
     enum tri_topo_kind kind = TRI_TOPO_NONE;
-    size_t taken = tri_topo_read_at(&d->machines, t->name, &t->lines, at.line, &kind);
+    struct tri_topo_place place = { t->name, &t->lines, at.line, d->hits >> TRI__HIT_TOPO };
+    size_t taken = tri_topo_read_at(&d->machines, &place, &kind);
     if (kind == TRI_TOPO_LSPCI || kind == TRI_TOPO_ACS || kind == TRI_TOPO_SMI_QUERY ||
         kind == TRI_TOPO_FILES)
         d->kind_seen |= TRI__KIND_LANES;
@@ -95,6 +99,51 @@ static size_t offer(struct tri_doctor *d, struct tri__spot at)
     if (kind == TRI_TOPO_SMI_TOPO || kind == TRI_TOPO_ROCM || kind == TRI_TOPO_AMD_SMI)
         d->kind_seen |= TRI__KIND_TOPOLOGY;
     return taken;
+}
+
+/* Comment lines are never evidence; only nccl-tests writes its own headers that way. */
+static size_t offer(struct tri_doctor *d, struct tri__spot at)
+{
+#define BIT(group) (1ull << TRI__HIT_##group)
+    static const struct {
+        size_t (*read)(struct tri_doctor *d, struct tri__spot at);
+        uint64_t groups;
+    } readers[] = {
+        { tri__doctor_read_nccl, BIT(NCCL) },
+        { tri__doctor_read_kernel, BIT(KERNEL) },
+        { tri__doctor_read_coll, BIT(COLL) },
+        { tri__doctor_read_bench, BIT(BENCH) },
+        { tri__doctor_read_band, BIT(BAND) },
+        { tri__doctor_read_ports, BIT(PORTS) },
+        { tri__doctor_read_engine,
+          BIT(CACHE) | BIT(LOAD) | BIT(REFUSAL) | BIT(SIZES) | BIT(SCALING) },
+        { tri__doctor_read_limits, BIT(LIMITS) },
+        { tri__doctor_read_routes, BIT(JSON) },
+        { tri__doctor_read_json, BIT(JSON) },
+    };
+#undef BIT
+    const char *text = tri__doctor_line(d, at);
+    d->hits = d->unsieved ? ~0ull : tri_sieve_line(&d->sieve, text);
+    if (!d->hits)
+        return 0;
+    text += strspn(text, " \t");
+    if (!*text)
+        return 0;
+    if (*text == '#')
+        return tri_text_begins(text, "# source:") || !tri__doctor_hit(d, TRI__HIT_COLL)
+                   ? 0
+                   : tri__doctor_read_coll(d, at);
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+        if (!(d->hits & readers[i].groups))
+            continue;
+        d->reader_calls++;
+        size_t taken = readers[i].read(d, at);
+        if (taken)
+            return taken;
+    }
+    uint64_t topo = d->hits >> TRI__HIT_TOPO;
+    d->reader_calls += (size_t)__builtin_popcountll(topo);
+    return topo ? offer_topo(d, at) : 0;
 }
 
 /* Lines left of the XML document that holds line `number` of a text; 0 when none does. */
@@ -137,6 +186,7 @@ static enum tri_status read_text(struct tri_doctor *d, const char *name, const c
         d->kinds += taken > 0;
         at += taken ? taken : 1;
     }
+    tri_topo_read_end(&d->machines);
     return TRI_OK;
 }
 
@@ -145,19 +195,19 @@ static enum tri_status read_text(struct tri_doctor *d, const char *name, const c
 static bool find_xml(const char *data, size_t bytes, size_t *start, size_t *end, bool *hwloc)
 {
     static const char *const roots[] = { "<system", "<topology" };
-    for (size_t at = *start; at + 9 < bytes; at++) {
-        bool line = at == 0 || data[at - 1] == '\n' || data[at - 1] == ' ' ||
-                    data[at - 1] == '\t' || data[at - 1] == '>';
-        for (int k = 0; k < 2 && line && data[at] == '<'; k++) {
+    const char *p = data + *start, *stop = bytes > 9 ? data + bytes - 9 : data;
+    for (; p < stop && (p = memchr(p, '<', (size_t)(stop - p))) != NULL; p++) {
+        size_t at = (size_t)(p - data);
+        bool line = at == 0 || strchr("\n \t>", data[at - 1]);
+        for (int k = 0; k < 2 && line; k++) {
             size_t len = strlen(roots[k]);
-            char after = data[at + len];
-            if (memcmp(data + at, roots[k], len) ||
-                (!isspace((unsigned char)after) && after != '>'))
+            char after = p[len];
+            if (memcmp(p, roots[k], len) || (!isspace((unsigned char)after) && after != '>'))
                 continue;
             const char *close = k ? "</topology>" : "</system>";
-            const char *stop = memmem(data + at, bytes - at, close, strlen(close));
+            const char *end_at = memmem(p, bytes - at, close, strlen(close));
             *start = at;
-            *end = stop ? (size_t)(stop - data) + strlen(close) : bytes;
+            *end = end_at ? (size_t)(end_at - data) + strlen(close) : bytes;
             *hwloc = k;
             return true;
         }
@@ -173,47 +223,53 @@ static uint32_t count_lines(const char *data, size_t bytes)
     return n;
 }
 
-/* Keeps the text readers off lines that XML stands on; they stay to be cited. */
-static void mark_xml(struct tri_doctor *d, const char *data, size_t start, size_t end)
+/* One document; `above` lines stand before it. Line ends instead of them keep the line numbers. */
+static enum tri_status read_document(struct tri_doctor *d, const char *name, const char *data,
+                                     size_t bytes, uint32_t above, bool hwloc,
+                                     struct tri_error *err)
 {
-    if (d->xmls == TRI_MAX_MACHINES)
-        return;
-    uint32_t first = count_lines(data, start) + 1;
-    d->xml[d->xmls++] =
-        (struct tri__xml){ (int)d->texts, first, first + count_lines(data + start, end - start) };
+    struct tri_machine *m = NULL;
+    char *copy = tri_malloc(above + bytes + 1);
+    if (!copy || d->machines.count == TRI_MAX_MACHINES || tri_machine_open(&m, err)) {
+        tri_free(copy);
+        return tri_fail(err, TRI_LIMIT, "%s: more than %d machines", name, TRI_MAX_MACHINES);
+    }
+    memset(copy, '\n', above);
+    memcpy(copy + above, data, bytes);
+    copy[above + bytes] = 0;
+    struct tri_error why = { 0 };
+    enum tri_status status = hwloc ? tri_topo_read_hwloc_xml(m, name, copy, above + bytes, &why)
+                                   : tri_topo_read_nccl_xml(m, name, copy, above + bytes, &why);
+    tri_free(copy);
+    if (status) {
+        tri_machine_close(m);
+        tri__doctor_cut(d, "%s", why.text);
+    } else {
+        d->machines.list[d->machines.count++] = m;
+        d->kind_seen |= TRI__KIND_TOPOLOGY | TRI__KIND_LANES;
+    }
+    d->kinds++;
+    return TRI_OK;
 }
 
-/* Reads every XML document of the bytes. */
+/* Reads every XML document of the bytes, and keeps the text readers off the lines it stands on. */
 static enum tri_status read_xml(struct tri_doctor *d, const char *name, const char *data,
                                 size_t bytes, struct tri_error *err)
 {
-    size_t start = 0, end = 0;
+    size_t start = 0, end = 0, last = 0;
+    uint32_t above = 0;
     bool hwloc = false;
-    while (find_xml(data, bytes, &start, &end, &hwloc)) {
-        struct tri_machine *m = NULL;
-        char *copy = tri_calloc(end + 1, 1);
-        if (!copy || d->machines.count == TRI_MAX_MACHINES || tri_machine_open(&m, err)) {
-            tri_free(copy);
-            return tri_fail(err, TRI_LIMIT, "%s: more than %d machines", name, TRI_MAX_MACHINES);
-        }
-        for (size_t i = 0; i < end; i++) /* white space before keeps the line numbers */
-            copy[i] = i >= start ? data[i] : data[i] == '\n' ? '\n' : ' ';
-        struct tri_error why = { 0 };
-        enum tri_status status = hwloc ? tri_topo_read_hwloc_xml(m, name, copy, end, &why)
-                                       : tri_topo_read_nccl_xml(m, name, copy, end, &why);
-        tri_free(copy);
-        if (status) {
-            tri_machine_close(m);
-            tri__doctor_cut(d, "%s", why.text);
-        } else {
-            d->machines.list[d->machines.count++] = m;
-            d->kind_seen |= TRI__KIND_TOPOLOGY | TRI__KIND_LANES;
-        }
-        d->kinds++;
-        mark_xml(d, data, start, end);
-        start = end;
+    enum tri_status status = TRI_OK;
+    while (status == TRI_OK && find_xml(data, bytes, &start, &end, &hwloc)) {
+        above += count_lines(data + last, start - last);
+        status = read_document(d, name, data + start, end - start, above, hwloc, err);
+        uint32_t lines = count_lines(data + start, end - start);
+        if (d->xmls < TRI_MAX_MACHINES)
+            d->xml[d->xmls++] = (struct tri__xml){ (int)d->texts, above + 1, above + 1 + lines };
+        above += lines;
+        start = last = end;
     }
-    return TRI_OK;
+    return status;
 }
 
 /* One member of a gathered tar: files of the root, outputs of commands, the hwloc export. */
@@ -270,9 +326,15 @@ enum tri_status tri_doctor_read_bytes(struct tri_doctor *d, const char *name, co
                                       size_t bytes, struct tri_error *err)
 {
     TRI_ASSERT(!d->judged);
+    if (tri_tar_is(data, bytes) && d->tars == MAX_TARS) {
+        tri__doctor_cut(d, "%s: more than %d tars inside one another", name, MAX_TARS);
+        return TRI_OK;
+    }
     if (tri_tar_is(data, bytes)) {
         bool cut = false;
+        d->tars++;
         enum tri_status status = tri_tar_read(name, data, bytes, on_member, d, &cut, err);
+        d->tars--;
         if (cut)
             tri__doctor_cut(d, "%s: the tar ends early", name);
         return status;
@@ -357,9 +419,9 @@ static void cost_of_largest(struct tri_doctor *d)
 static void sort_findings(struct tri_doctor *d)
 {
     for (size_t i = 1; i < d->findings; i++) {
-        struct tri_finding now = d->finding[i];
+        struct tri_finding *now = d->finding[i];
         size_t at = i;
-        while (at && d->finding[at - 1].severity < now.severity) {
+        while (at && d->finding[at - 1]->severity < now->severity) {
             d->finding[at] = d->finding[at - 1];
             at--;
         }
@@ -407,8 +469,8 @@ enum tri_status tri_doctor_judge(struct tri_doctor *d, struct tri_error *err)
     if (d->findings_lost)
         tri__doctor_cut(d, "%zu findings did not fit", d->findings_lost);
     for (size_t i = 0; i < d->findings; i++)
-        if (d->finding[i].severity >= TRI_SEVERITY_WARN)
-            tri__doctor_cost_words(&d->finding[i]);
+        if (d->finding[i]->severity >= TRI_SEVERITY_WARN)
+            tri__doctor_cost_words(d->finding[i]);
     sort_findings(d);
     return TRI_OK;
 }
@@ -417,8 +479,8 @@ enum tri_severity tri_doctor_verdict(const struct tri_doctor *d)
 {
     enum tri_severity worst = TRI_SEVERITY_OK;
     for (size_t i = 0; i < d->findings; i++)
-        if (d->finding[i].severity > worst)
-            worst = d->finding[i].severity;
+        if (d->finding[i]->severity > worst)
+            worst = d->finding[i]->severity;
     return worst;
 }
 
@@ -434,7 +496,7 @@ size_t tri_doctor_findings(const struct tri_doctor *d)
 
 const struct tri_finding *tri_doctor_finding(const struct tri_doctor *d, size_t index)
 {
-    return index < d->findings ? &d->finding[index] : NULL;
+    return index < d->findings ? d->finding[index] : NULL;
 }
 
 size_t tri_doctor_kinds(const struct tri_doctor *d)

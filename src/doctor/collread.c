@@ -256,6 +256,14 @@ static bool read_header(struct tri_doctor *d, struct tri__spot at, const char *t
     return true;
 }
 
+void tri__doctor_words_coll(struct tri_sieve *sieve)
+{
+    tri_sieve_starts(sieve, TRI__HIT_COLL, "0123456789"); /* rows */
+    tri_sieve_words(sieve, TRI__HIT_COLL,
+                    "maxBytes|test starting:|busbw|nccl-tests version|Rank |Out of bounds values|"
+                    "Avg bus bandwidth|Using devices|out-of-place");
+}
+
 size_t tri__doctor_read_coll(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);

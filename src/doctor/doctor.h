@@ -84,7 +84,7 @@ struct tri_grouping {
     enum tri_path worst;           /* the weakest path inside any group */
     double worst_gbs;              /* its nominal rate one way, 0 unknown */
     char reason[240];
-    char env[240]; /* settings for the first group */
+    char env[320]; /* settings for the first group */
 };
 
 struct tri_doctor;
@@ -129,6 +129,12 @@ size_t tri_doctor_machines(const struct tri_doctor *doctor);
 const struct tri_machine *tri_doctor_machine(const struct tri_doctor *doctor, size_t index);
 size_t tri_doctor_groupings(const struct tri_doctor *doctor);
 const struct tri_grouping *tri_doctor_grouping(const struct tri_doctor *doctor, size_t index);
+/*
+ * The adapters of one group: for each of its GPUs those it reaches by its best path, when that is
+ * no path across sockets. Sets chosen[nic]; returns how many.
+ */
+size_t tri_doctor_group_nics(const struct tri_doctor *doctor, const struct tri_grouping *grouping,
+                             size_t group, bool chosen[TRI_MAX_NICS]);
 
 /* Reports, appended to `out` (bounded by it). Call after judging. */
 void tri_doctor_write_text(const struct tri_doctor *doctor, bool verbose, struct tri_buf *out);

@@ -7,6 +7,7 @@
 #define TRI_DOCTOR_DOCTOR_PRIV_H
 
 #include "doctor/doctor.h"
+#include "base/sieve.h"
 #include "os/tree.h"
 
 enum {
@@ -138,7 +139,8 @@ struct tri__process { /* host:pid of a log; several jobs may stand in one input 
 
 struct tri__nccl_log {
     struct tri__process *process; /* [TRI__PROCESSES]; more are counted with the last */
-    size_t processes, recent, lines;
+    size_t processes, lines;
+    uint16_t *slot; /* [TRI__PROCESSES * 2]: process index + 1 by hash of host and pid */
     struct tri__spot env[TRI__EVENTS], warn[TRI__EVENTS];
     size_t envs, warns;
     struct tri__spot cut;
@@ -185,6 +187,11 @@ struct tri__xml { /* lines of a text that an XML document stands on */
 };
 
 struct tri_doctor {
+    struct tri_sieve sieve;
+    uint64_t hits; /* of the line that is being read */
+    size_t reader_calls;
+    bool unsieved;            /* every line to every reader: what tests compare with */
+    struct tri__spot no_json; /* lines of this text below this one begin no JSON document */
     struct tri__text *text;
     size_t texts;
     struct tri__xml xml[TRI_MAX_MACHINES];
@@ -218,9 +225,12 @@ struct tri_doctor {
     size_t kinds;
     unsigned kind_seen; /* bits of enum tri__kind */
     unsigned open_json; /* JSON documents that never end */
+    unsigned tars;      /* that are open, one inside the other */
     bool cut, judged;
     char cut_why[200];
-    struct tri_finding *finding;
+    struct tri_finding *finding[TRI_DOCTOR_MAX_FINDINGS]; /* rules hold on to them: they stay */
+    struct tri_finding spare;                     /* over the limit: written and not reported */
+    uint32_t title_hash[TRI_DOCTOR_MAX_FINDINGS]; /* while rules run; later they are sorted */
     size_t findings, findings_lost;
     char note[TRI_DOCTOR_MAX_NOTES][240];
     size_t notes;
@@ -265,6 +275,40 @@ void tri__doctor_cut(struct tri_doctor *d, const char *format, ...) TRI_PRINTF(2
 const char *tri__doctor_line(const struct tri_doctor *d, struct tri__spot spot);
 
 /* ---- readers ---- */
+/* What the sieve tells of a line: one bit for each group of words that is looked for together. */
+enum tri__hit {
+    TRI__HIT_NCCL,
+    TRI__HIT_NCCL_CHANNEL,
+    TRI__HIT_NCCL_COUNTS,
+    TRI__HIT_NCCL_OTHER,
+    TRI__HIT_KERNEL,
+    TRI__HIT_COLL,
+    TRI__HIT_BENCH,
+    TRI__HIT_BAND,
+    TRI__HIT_PORTS,
+    TRI__HIT_CACHE,
+    TRI__HIT_LOAD,
+    TRI__HIT_REFUSAL,
+    TRI__HIT_SIZES,
+    TRI__HIT_SCALING,
+    TRI__HIT_LIMITS,
+    TRI__HIT_JSON,
+    TRI__HIT_TOPO /* the first of TRI_TOPO_READERS */
+};
+
+/* Each puts the words of its reader into the sieve. */
+void tri__doctor_words_nccl(struct tri_sieve *sieve);
+void tri__doctor_words_kernel(struct tri_sieve *sieve);
+void tri__doctor_words_coll(struct tri_sieve *sieve);
+void tri__doctor_words_bench(struct tri_sieve *sieve);
+void tri__doctor_words_band(struct tri_sieve *sieve);
+void tri__doctor_words_ports(struct tri_sieve *sieve);
+void tri__doctor_words_engine(struct tri_sieve *sieve);
+void tri__doctor_words_limits(struct tri_sieve *sieve);
+void tri__doctor_words_json(struct tri_sieve *sieve);
+/* Whether the line being read may hold words of that group. */
+bool tri__doctor_hit(const struct tri_doctor *d, enum tri__hit group);
+
 size_t tri__doctor_read_band(struct tri_doctor *d, struct tri__spot at);
 /* A further test; NULL over the limit. */
 struct tri__coll *tri__doctor_open_coll(struct tri_doctor *d, struct tri__spot at);
@@ -286,8 +330,6 @@ size_t tri__doctor_read_engine(struct tri_doctor *d, struct tri__spot at);
 size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at);
 size_t tri__doctor_read_limits(struct tri_doctor *d, struct tri__spot at);
 size_t tri__doctor_read_routes(struct tri_doctor *d, struct tri__spot at);
-/* After the last line of a text: closes open tables. */
-void tri__doctor_end_text(struct tri_doctor *d);
 
 /* ---- rules ---- */
 void tri__doctor_rules_paths(struct tri_doctor *d, const struct tri_machine *m);

@@ -28,25 +28,33 @@ static const char *known_rule(const char *rule)
 
 static struct tri_finding *slot(struct tri_doctor *d, const char *rule, const char *title)
 {
+    uint32_t hash = 2166136261u; /* thousands of devices may have the same to say */
+    for (const char *p = title; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
     for (size_t i = 0; i < d->findings; i++)
-        if (!strcmp(d->finding[i].rule, rule) && !strcmp(d->finding[i].title, title))
-            return &d->finding[i];
-    if (d->findings < TRI_DOCTOR_MAX_FINDINGS)
-        return &d->finding[d->findings++];
-    d->findings_lost++;
-    return &d->finding[TRI_DOCTOR_MAX_FINDINGS]; /* the spare */
+        if (d->title_hash[i] == hash && d->finding[i]->rule == rule &&
+            !strcmp(d->finding[i]->title, title))
+            return d->finding[i];
+    struct tri_finding *f = d->findings < TRI_DOCTOR_MAX_FINDINGS ? tri_calloc(1, sizeof *f) : NULL;
+    if (!f) {
+        d->findings_lost++;
+        return &d->spare;
+    }
+    d->title_hash[d->findings] = hash;
+    d->finding[d->findings++] = f;
+    return f;
 }
 
 struct tri_finding *tri__doctor_find(struct tri_doctor *d, const char *rule,
                                      enum tri_severity severity, const char *format, ...)
 {
-    char title[sizeof d->finding->title];
+    char title[sizeof d->spare.title];
     va_list args;
     va_start(args, format);
     vsnprintf(title, sizeof title, format, args);
     va_end(args);
     struct tri_finding *f = slot(d, known_rule(rule), title);
-    if (!f->rule || f == &d->finding[TRI_DOCTOR_MAX_FINDINGS]) {
+    if (!f->rule || f == &d->spare) {
         *f = (struct tri_finding){ .rule = known_rule(rule), .severity = severity };
         memcpy(f->title, title, sizeof title);
     }

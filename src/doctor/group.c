@@ -121,6 +121,57 @@ static void list_members(const uint8_t *member, size_t k, char *out, size_t byte
         n += (size_t)snprintf(out + n, bytes - n, "%s%u", i ? "," : "", member[i]);
 }
 
+static size_t nics_of(const struct tri_machine *m, const uint8_t *member, size_t k,
+                      bool chosen[TRI_MAX_NICS])
+{
+    size_t n = 0;
+    memset(chosen, 0, TRI_MAX_NICS * sizeof *chosen);
+    for (size_t i = 0; i < k; i++) {
+        enum tri_path best = TRI_PATH_SYS;
+        for (size_t c = 0; c < m->nics; c++) {
+            enum tri_path p = *tri_machine_gpu_nic(m, member[i], c);
+            best = p >= TRI_PATH_PIX && p < best ? p : best;
+        }
+        for (size_t c = 0; c < m->nics && best < TRI_PATH_SYS; c++) {
+            bool near = *tri_machine_gpu_nic(m, member[i], c) == best;
+            n += near && !chosen[c];
+            chosen[c] |= near;
+        }
+    }
+    return n;
+}
+
+size_t tri_doctor_group_nics(const struct tri_doctor *d, const struct tri_grouping *g, size_t group,
+                             bool chosen[TRI_MAX_NICS])
+{
+    return nics_of(d->machines.list[g->machine], g->member + group * g->k, g->k, chosen);
+}
+
+/*
+ * " NCCL_IB_HCA==mlx5_0,mlx5_1": '=' asks for whole names, else mlx5_1 is mlx5_10 too. Not when
+ * every adapter is as near, nor with names the kernel does not know ("NIC0" without its legend).
+ */
+static void add_hca(struct tri_grouping *g, const struct tri_machine *m)
+{
+    bool chosen[TRI_MAX_NICS];
+    char list[160] = "";
+    size_t n = nics_of(m, g->member, g->k, chosen), used = 0;
+    if (!n || n == m->nics)
+        return;
+    for (size_t c = 0; c < m->nics; c++) {
+        const struct tri_nic *nic = &m->nic[c];
+        bool rdma = nic->kind != TRI_NIC_ETHERNET && !tri_text_begins(nic->name, "NIC");
+        if (!chosen[c])
+            continue;
+        if (!rdma || !nic->name[0] || used + strlen(nic->name) + 2 > sizeof list)
+            return;
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? "," : "", nic->name);
+    }
+    used = strlen(g->env);
+    snprintf(g->env + used, sizeof g->env - used, " NCCL_IB_HCA==%s", list);
+}
+
 static void explain(struct tri_grouping *g, const struct tri_machine *m, double whole)
 {
     char first[120];
@@ -134,13 +185,13 @@ static void explain(struct tri_grouping *g, const struct tri_machine *m, double 
              tri_path_name(g->worst), g->worst_gbs,
              whole > 0 && g->worst_gbs > whole * 1.2 ? "; dividing otherwise would meet slower ones"
                                                      : "; any division is as good");
-    int used = snprintf(g->env, sizeof g->env, "%s=%s",
-                        amd ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES", first);
+    snprintf(g->env, sizeof g->env, "%s=%s%s", amd ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES",
+             first, g->worst == TRI_PATH_SYS ? " NCCL_P2P_LEVEL=SYS" : "");
+    add_hca(g, m);
+    size_t used = strlen(g->env); /* last: what follows numactl is the command */
     if (numa >= 0 && m->numas + m->gpus > 1)
-        used += snprintf(g->env + used, sizeof g->env - (size_t)used,
-                         " numactl --cpunodebind=%d --membind=%d", numa, numa);
-    if (g->worst == TRI_PATH_SYS && (size_t)used < sizeof g->env)
-        snprintf(g->env + used, sizeof g->env - (size_t)used, " NCCL_P2P_LEVEL=SYS");
+        snprintf(g->env + used, sizeof g->env - used, " numactl --cpunodebind=%d --membind=%d",
+                 numa, numa);
 }
 
 static void add(struct tri_doctor *d, size_t machine, struct search *s)
@@ -197,7 +248,7 @@ static void judge_order(struct tri_doctor *d, const struct search *s, const stru
     tri__doctor_cite_fact(d, f, m, m->gpu[worst].source);
     tri__doctor_cost_of(d, m->gpu[0].name, 2);
     tri__doctor_cost(d, f, naive, g->worst_gbs);
-    tri__doctor_cure(f, "export %s   # the first pair", g->env);
+    tri__doctor_cure(f, "%s COMMAND   # the first pair", g->env);
 }
 
 /* Groups need paths that some reading named (or the PCI tree proved) for most pairs. */

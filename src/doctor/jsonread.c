@@ -12,24 +12,31 @@
 #include "base/mem.h"
 #include "doctor/doctor_priv.h"
 
-enum { MAX_BYTES = 8 << 20, MAX_OPEN = 16 /* documents without an end */ };
+enum {
+    MAX_BYTES = 8 << 20,
+    MAX_OPEN = 16, /* documents without an end, or with known words and another shape */
+    MAX_MISSES = 8 /* names of one document that stand on no line, as written with escapes */
+};
 
 struct document {
     struct tri_doctor *d;
     struct tri__spot at, cursor; /* where it begins; the last line that was cited */
     size_t lines;
+    unsigned misses;
 };
 
 /* The line from the cursor on that holds `word`; the document's first line when none does. */
 static struct tri__spot line_with(struct document *doc, const char *word)
 {
-    for (uint32_t i = doc->cursor.line; i < doc->at.line + doc->lines; i++) {
+    for (uint32_t i = doc->cursor.line; doc->misses < MAX_MISSES && i < doc->at.line + doc->lines;
+         i++) {
         struct tri__spot spot = { doc->at.text, i };
         if (strstr(tri__doctor_line(doc->d, spot), word)) {
             doc->cursor = spot;
             return spot;
         }
     }
+    doc->misses++;
     return doc->at;
 }
 
@@ -212,15 +219,21 @@ static size_t join_lines(struct tri_doctor *d, struct tri__spot at, struct tri_b
     return 0;
 }
 
+void tri__doctor_words_json(struct tri_sieve *sieve)
+{
+    tri_sieve_starts(sieve, TRI__HIT_JSON, "{[");
+}
+
 size_t tri__doctor_read_json(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);
-    struct document doc = { d, at, at, 0 };
+    struct document doc = { .d = d, .at = at, .cursor = at };
     struct tri_buf buf;
     json_t *root = NULL;
     bool taken = false;
     text += strspn(text, " \t");
-    if ((*text != '{' && *text != '[') || d->open_json >= MAX_OPEN)
+    bool inside = d->no_json.text == at.text && at.line < d->no_json.line;
+    if ((*text != '{' && *text != '[') || d->open_json >= MAX_OPEN || inside)
         return 0;
     tri_buf_init(&buf, MAX_BYTES);
     doc.lines = join_lines(d, at, &buf);
@@ -236,6 +249,9 @@ size_t tri__doctor_read_json(struct tri_doctor *d, struct tri__spot at)
     } else if (root) {
         taken = take_nvbandwidth(&doc, root) || take_amd(&doc, root);
     }
+    if (doc.lines && !known) /* none of the documents inside it is either */
+        d->no_json = (struct tri__spot){ at.text, at.line + (uint32_t)doc.lines };
+    d->open_json += doc.lines && known && !taken;
     json_decref(root);
     tri_buf_fini(&buf);
     return taken ? doc.lines : 0;

@@ -178,6 +178,14 @@ static bool read_numactl(struct tri_doctor *d, struct tri__spot at, const char *
     return true;
 }
 
+void tri__doctor_words_limits(struct tri_sieve *sieve)
+{
+    tri_sieve_starts(sieve, TRI__HIT_LIMITS, "kvnf"); /* sysctl names, "node 1 cpus:" */
+    tri_sieve_words(sieve, TRI__HIT_LIMITS,
+                    "max locked memory|/dev/shm|shm-size|ShmSize|shm_size|Mem:|Swap:|BOOT_IMAGE=|"
+                    "iommu=");
+}
+
 size_t tri__doctor_read_limits(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);

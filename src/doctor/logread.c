@@ -156,15 +156,33 @@ static bool read_scaling(struct tri__engine *e, const char *text, struct tri__sp
     return true;
 }
 
+void tri__doctor_words_engine(struct tri_sieve *sieve)
+{
+    tri_sieve_words(sieve, TRI__HIT_CACHE,
+                    "Available KV cache memory|KV Cache is allocated|GPU KV cache size|"
+                    "max_total_num_tokens|Maximum concurrency for");
+    tri_sieve_words(sieve, TRI__HIT_LOAD, "Loading weights took|Model loading took");
+    tri_sieve_words(sieve, TRI__HIT_REFUSAL,
+                    "No available memory for|out of memory|OutOfMemoryError|Not enough memory|"
+                    "larger than the maximum number of tokens|To serve at least one request|"
+                    "larger than the available KV|is preempted by|Retract requests|"
+                    "KV cache pool is full|allreduce is disabled|all-reduce is disabled");
+    tri_sieve_words(sieve, TRI__HIT_SIZES,
+                    "tensor_parallel_size=|tensor-parallel-size|tp_size=|pipeline_parallel_size=|"
+                    "pipeline-parallel-size|pp_size=|data_parallel_size=|data-parallel-size|"
+                    "dp_size=");
+    tri_sieve_words(sieve, TRI__HIT_SCALING, "tok/s|tokens/s");
+}
+
 size_t tri__doctor_read_engine(struct tri_doctor *d, struct tri__spot at)
 {
     struct tri__engine *e = &d->engine;
     const char *text = tri__doctor_line(d, at);
-    bool taken = read_cache(e, text, at);
-    taken |= read_load(e, text, at);
-    taken |= read_refusal(e, text, at);
-    taken |= read_sizes(e, text);
-    taken |= read_scaling(e, text, at);
+    bool taken = tri__doctor_hit(d, TRI__HIT_CACHE) && read_cache(e, text, at);
+    taken |= tri__doctor_hit(d, TRI__HIT_LOAD) && read_load(e, text, at);
+    taken |= tri__doctor_hit(d, TRI__HIT_REFUSAL) && read_refusal(e, text, at);
+    taken |= tri__doctor_hit(d, TRI__HIT_SIZES) && read_sizes(e, text);
+    taken |= tri__doctor_hit(d, TRI__HIT_SCALING) && read_scaling(e, text, at);
     e->lines += taken;
     d->kind_seen |= taken ? TRI__KIND_ENGINE : 0;
     return taken;
@@ -200,6 +218,18 @@ const struct tri__complaint *tri__doctor_complaint(const char *line)
     return NULL;
 }
 
+void tri__doctor_words_kernel(struct tri_sieve *sieve)
+{
+    tri_sieve_words(
+        sieve, TRI__HIT_KERNEL,
+        "IO_PAGE_FAULT|DMAR:|available PCIe bandwidth|NVRM: Xid|SXid (PCI|NVRM: fallen off|"
+        "PCIe Bus Error|AER: |Out of memory: Killed|cgroup out of memory");
+    tri_sieve_words(sieve, TRI__HIT_KERNEL, /* tri__doctor_complaint */
+                    "Error 802|SYSTEM_NOT_READY|Unable to determine the device handle|GPU is lost|"
+                    "communicate with the NVIDIA driver|library version mismatch|"
+                    "No devices were found");
+}
+
 size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
 {
     struct tri__kernel *k = &d->kernel;
@@ -215,7 +245,8 @@ size_t tri__doctor_read_kernel(struct tri_doctor *d, struct tri__spot at)
         return 1;
     } else if (tri_text_find(text, "available PCIe bandwidth, limited by"))
         keep(k->limited, &k->limiteds, at);
-    else if (tri_text_find(text, "NVRM: Xid") || tri_text_find(text, "SXid (PCI"))
+    else if (tri_text_find(text, "NVRM: Xid") || tri_text_find(text, "SXid (PCI") ||
+             tri_text_find(text, "NVRM: fallen off the bus")) /* without a number, at probing */
         keep(k->xid, &k->xids, at);
     else if (tri_text_find(text, "PCIe Bus Error: severity=") ||
              tri_text_find(text, "AER: Corrected error") || tri_text_find(text, "AER: Uncorrect"))

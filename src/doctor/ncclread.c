@@ -22,26 +22,9 @@ static void once(struct tri__spot *to, struct tri__spot at)
         *to = at;
 }
 
-static struct tri__process *open_process(struct tri__nccl_log *log, const char *host, long pid)
+static void blank_process(struct tri__process *p, const char *host, long pid)
 {
     static const struct tri__spot none = { -1, 0 };
-    if (!log->process)
-        log->process = tri_calloc(TRI__PROCESSES, sizeof *log->process);
-    if (!log->process)
-        return NULL;
-    size_t i = log->recent;
-    if (i < log->processes && log->process[i].pid == pid && !strcmp(log->process[i].host, host))
-        return &log->process[i];
-    for (i = 0; i < log->processes; i++)
-        if (log->process[i].pid == pid && !strcmp(log->process[i].host, host))
-            break;
-    if (i == log->processes && i == TRI__PROCESSES)
-        i--;
-    log->recent = i;
-    struct tri__process *p = &log->process[i];
-    if (i < log->processes)
-        return p;
-    log->processes++;
     snprintf(p->host, sizeof p->host, "%s", host);
     p->pid = pid;
     struct tri__nccl *n = &p->said;
@@ -49,7 +32,38 @@ static struct tri__process *open_process(struct tri__nccl_log *log, const char *
     n->max_bw_spot = n->network_socket = n->no_ib = n->network_ib = n->p2p_off = none;
     n->gdr_on = n->gdr_off = n->tcp_plugin = none;
     p->first = none;
-    return p;
+}
+
+/* Its entry of the hash table: the process, or where it would stand. Half of the table is free. */
+static uint16_t *slot_of(const struct tri__nccl_log *log, const char *host, long pid)
+{
+    uint64_t h = (uint64_t)pid * 0x9e3779b97f4a7c15u;
+    for (const char *p = host; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    for (h ^= h >> 32;; h++) {
+        uint16_t *slot = &log->slot[h % (2 * TRI__PROCESSES)];
+        const struct tri__process *p = *slot ? &log->process[*slot - 1] : NULL;
+        if (!p || (p->pid == pid && !strcmp(p->host, host)))
+            return slot;
+    }
+}
+
+static struct tri__process *open_process(struct tri__nccl_log *log, const char *host, long pid)
+{
+    if (!log->process) {
+        log->process = tri_calloc(TRI__PROCESSES, sizeof *log->process);
+        log->slot = tri_calloc(2 * TRI__PROCESSES, sizeof *log->slot);
+    }
+    if (!log->process || !log->slot)
+        return NULL;
+    uint16_t *slot = slot_of(log, host, pid);
+    if (!*slot && log->processes == TRI__PROCESSES)
+        return &log->process[TRI__PROCESSES - 1];
+    if (!*slot) {
+        blank_process(&log->process[log->processes], host, pid);
+        *slot = (uint16_t)++log->processes;
+    }
+    return &log->process[*slot - 1];
 }
 
 /* "HOST:1936469:1936517": the length of HOST; 0 when the word is no such name. */
@@ -214,6 +228,17 @@ static bool is_refusal(const char *info)
            tri_text_find(info, "Could not enable P2P between");
 }
 
+/* What stands once in a log. */
+static void read_other(struct tri_doctor *d, struct tri__process *p, const char *info,
+                       struct tri__spot at)
+{
+    read_network(&p->said, info, at);
+    if (is_refusal(info))
+        once(&p->said.p2p_off, at);
+    if (tri_text_find(info, " set by environment to "))
+        keep(d->nccl.env, &d->nccl.envs, at);
+}
+
 static bool is_variable(const char *text)
 {
     static const char *const names[] = { "NCCL_", "RCCL_", "CUDA_VISIBLE_DEVICES",
@@ -262,6 +287,16 @@ static size_t read_environment(struct tri_doctor *d, struct tri__spot at, const 
     return 0;
 }
 
+void tri__doctor_words_nccl(struct tri_sieve *sieve)
+{
+    tri_sieve_words(sieve, TRI__HIT_NCCL, "NCCL|_VISIBLE_DEVICES|HSA_");
+    tri_sieve_words(sieve, TRI__HIT_NCCL_CHANNEL, " via ");
+    tri_sieve_words(sieve, TRI__HIT_NCCL_COUNTS, " nranks | nNodes | localRanks |commId ");
+    tri_sieve_words(sieve, TRI__HIT_NCCL_OTHER,
+                    "Using network|NET/IB :|Selected Provider is|GPU Direct RDMA| GDR |"
+                    "=== System : max|P2P is disabled|Could not enable P2P|set by environment");
+}
+
 size_t tri__doctor_read_nccl(struct tri_doctor *d, struct tri__spot at)
 {
     struct tri__nccl_log *log = &d->nccl;
@@ -278,13 +313,12 @@ size_t tri__doctor_read_nccl(struct tri_doctor *d, struct tri__spot at)
     once(&p->first, at);
     p->last = at;
     p->said.lines++;
-    read_channel(d, p, mark, at);
-    read_counts(p, mark);
-    read_network(&p->said, mark, at);
-    if (is_refusal(mark))
-        once(&p->said.p2p_off, at);
-    if (tri_text_find(mark, " set by environment to "))
-        keep(log->env, &log->envs, at);
+    if (tri__doctor_hit(d, TRI__HIT_NCCL_CHANNEL))
+        read_channel(d, p, mark, at);
+    if (tri__doctor_hit(d, TRI__HIT_NCCL_COUNTS))
+        read_counts(p, mark);
+    if (tri__doctor_hit(d, TRI__HIT_NCCL_OTHER))
+        read_other(d, p, mark, at);
     if (warn)
         keep(log->warn, &log->warns, at);
     d->kind_seen |= TRI__KIND_NCCL;

@@ -109,6 +109,13 @@ static bool read_detail(struct tri_doctor *d, struct tri__spot at, const char *t
     return true;
 }
 
+void tri__doctor_words_ports(struct tri_sieve *sieve)
+{
+    tri_sieve_words(sieve, TRI__HIT_PORTS,
+                    " ==> | state |CA '|Infiniband device '|hca_id:|port |port:|state:|rate:|"
+                    "link layer:|link_layer:|phys|CA type");
+}
+
 size_t tri__doctor_read_ports(struct tri_doctor *d, struct tri__spot at)
 {
     const char *text = tri__doctor_line(d, at);

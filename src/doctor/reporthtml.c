@@ -200,7 +200,7 @@ void tri_doctor_write_html(const struct tri_doctor *d, struct tri_buf *out)
         tri_buf_puts(out, "</p>\n");
     }
     for (size_t i = 0; i < d->findings; i++)
-        put_finding(out, &d->finding[i]);
+        put_finding(out, d->finding[i]);
     for (size_t i = 0; i < d->machines.count; i++)
         if (d->machines.list[i]->gpus > 1) {
             tri_buf_puts(out, "<h2>Wiring</h2>\n");

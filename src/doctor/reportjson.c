@@ -130,6 +130,26 @@ static json_t *machine(const struct tri_machine *m)
     return o;
 }
 
+/* The adapters of each group, by name; empty when no group has a near one. */
+static json_t *group_nics(const struct tri_doctor *d, const struct tri_grouping *g)
+{
+    const struct tri_machine *m = d->machines.list[g->machine];
+    json_t *all = json_array();
+    bool chosen[TRI_MAX_NICS];
+    size_t total = 0;
+    for (size_t i = 0; i < g->groups; i++) {
+        json_t *one = json_array();
+        total += tri_doctor_group_nics(d, g, i, chosen);
+        for (size_t c = 0; c < m->nics; c++)
+            if (chosen[c])
+                json_array_append_new(one, text(m->nic[c].name));
+        json_array_append_new(all, one);
+    }
+    if (!total)
+        json_array_clear(all);
+    return all;
+}
+
 static json_t *groups(const struct tri_doctor *d)
 {
     json_t *list = json_array();
@@ -142,6 +162,11 @@ static json_t *groups(const struct tri_doctor *d)
                 json_array_append_new(one, json_integer(g->member[j]));
             json_array_append_new(all, one);
         }
+        json_t *nics = group_nics(d, g);
+        if (json_array_size(nics))
+            put(o, "nics", nics);
+        else
+            json_decref(nics);
         put(o, "machine", json_integer((json_int_t)g->machine));
         put(o, "k", json_integer((json_int_t)g->k));
         put(o, "groups", all);
@@ -168,7 +193,7 @@ void tri_doctor_write_json(const struct tri_doctor *d, struct tri_buf *out)
     if (d->cut)
         put(o, "incomplete_because", text(d->cut_why));
     for (size_t i = 0; i < d->findings; i++)
-        json_array_append_new(findings, finding(&d->finding[i]));
+        json_array_append_new(findings, finding(d->finding[i]));
     for (size_t i = 0; i < d->machines.count; i++)
         json_array_append_new(machines, machine(d->machines.list[i]));
     for (size_t i = 0; i < d->notes; i++)

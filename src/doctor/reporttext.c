@@ -104,11 +104,11 @@ void tri_doctor_write_text(const struct tri_doctor *d, bool verbose, struct tri_
     tri_buf_printf(out, "%s%s\n", tri_severity_word(tri_doctor_verdict(d)),
                    d->cut ? "  (incomplete: input was cut, repaired or not understood)" : "");
     for (size_t i = 0; i < d->findings; i++) {
-        bool ok = d->finding[i].severity == TRI_SEVERITY_OK;
+        bool ok = d->finding[i]->severity == TRI_SEVERITY_OK;
         fine += ok;
         if (ok && !verbose && fine > 12)
             continue;
-        write_finding(&d->finding[i], verbose, out);
+        write_finding(d->finding[i], verbose, out);
         shown++;
     }
     if (shown < d->findings)

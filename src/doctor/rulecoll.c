@@ -90,8 +90,11 @@ static void judge_against(struct tri_doctor *d, const struct tri__coll *c, doubl
 }
 
 /* No names: what do so few GB/s over so many ranks mean? */
-static void judge_unnamed(struct tri_doctor *d, const struct tri__coll *c, bool sxm)
+static void judge_unnamed(struct tri_doctor *d, const struct tri__coll *c,
+                          const struct tri__part *p)
 {
+    bool sxm = p && p->sxm;
+    bool fast = sxm && p->nvlink_gbs >= 450 && c->hosts && c->ranks / c->hosts >= 8;
     char text[120];
     const char *why = NULL;
     enum tri_severity severity = TRI_SEVERITY_OK;
@@ -117,17 +120,18 @@ static void judge_unnamed(struct tri_doctor *d, const struct tri__coll *c, bool 
     } else if (!nodes && c->busbw < 6) {
         severity = TRI_SEVERITY_WARN;
         why = "below PCIe Gen3 x16: copies are staged through host memory";
+    } else if (nodes && fast && c->busbw < 260) {
+        why = "bound by the network: fits 200 Gb/s a GPU; with 400 Gb/s expect about twice as much";
     } else {
         why = nodes           ? "bound by the network, as it should be"
               : c->busbw < 30 ? "flat at the rate of PCIe: sound for cards without NVLink"
                               : "NVLink class";
     }
-    struct tri_finding *f = tri__doctor_find(d, severity == TRI_SEVERITY_OK ? "busbw" : "busbw_low",
-                                             severity, "%s", text);
+    bool low = severity != TRI_SEVERITY_OK;
+    struct tri_finding *f = tri__doctor_find(d, low ? "busbw_low" : "busbw", severity, "%s", text);
     tri__doctor_cite(d, f, c->best);
-    tri__doctor_why(f, "%s%s", why,
-                    severity == TRI_SEVERITY_OK ? "" : " (no device names: check which)");
-    if (severity != TRI_SEVERITY_OK) {
+    tri__doctor_why(f, "%s%s", why, low && !p ? " (no device names: check which)" : "");
+    if (low) {
         tri__doctor_cost(d, f, c->busbw, nodes ? 24 : c->ranks > 4 ? 230 : 45);
         add_cures(f, nodes);
     }
@@ -138,7 +142,7 @@ static void judge_named(struct tri_doctor *d, const struct tri__coll *c, const s
     char what[80];
     bool nodes = !c->copies && (c->hosts > 1 || (!c->hosts && c->ranks > 16));
     if (nodes) {
-        judge_unnamed(d, c, p->sxm);
+        judge_unnamed(d, c, p);
     } else if (p->nvlink_gbs > 0 &&
                (p->sxm || tri_text_begins(p->word, "MI") || c->busbw > p->pcie_gbs * 0.8)) {
         double all = p->nvlink_gbs;
@@ -189,7 +193,7 @@ static void judge_one(struct tri_doctor *d, const struct tri__coll *c)
     else if (p)
         judge_named(d, c, p);
     else
-        judge_unnamed(d, c, false);
+        judge_unnamed(d, c, NULL);
 }
 
 /* The same collective over 2, 4, 8 ranks side by side. */

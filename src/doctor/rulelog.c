@@ -183,7 +183,7 @@ static void judge_limited(struct tri_doctor *d, struct tri__spot spot)
 static void judge_xid(struct tri_doctor *d, struct tri__spot spot)
 {
     const char *line = tri__doctor_line(d, spot), *p = strstr(line, "): ");
-    long xid = p ? strtol(p + 3, NULL, 10) : 0;
+    long xid = tri_text_find(line, "NVRM: fallen off") ? 79 : p ? strtol(p + 3, NULL, 10) : 0;
     static const struct {
         long xid;
         enum tri_severity severity;

@@ -102,6 +102,19 @@ static void judge_socket(struct job *j)
     char name[32] = "";
     if (!socket)
         return;
+    if (!several_nodes(n) && !one_node(n) && n->nranks > 8) {
+        struct tri_finding *f =
+            tri__doctor_find(d, "nccl_socket", TRI_SEVERITY_WARN,
+                             "NCCL has only sockets as network for %ld ranks, more than one box "
+                             "usually holds%s",
+                             n->nranks, j->label);
+        tri__doctor_cite(d, f, n->network_socket);
+        tri__doctor_cite(d, f, n->no_ib);
+        tri__doctor_cost(d, f, 1.2, 25);
+        tri__doctor_cure(f, "# the log shows one host: read those of all hosts together");
+        tri__doctor_cure(f, "ls /sys/class/infiniband; ibstat");
+        return;
+    }
     if (!several_nodes(n)) {
         bool inside = one_node(n);
         struct tri_finding *f = tri__doctor_find(

@@ -5,12 +5,17 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "base/mem.h"
 #include "doctor/doctor_priv.h"
+
+enum { MAX_WIDTH = 32 };
 
 struct pcie {
     struct tri_doctor *d;
     const struct tri_machine *m;
     size_t sound, faults, idle; /* links of GPUs */
+    const struct tri_pci
+        *bridge[MAX_WIDTH + 1]; /* the first that can do so many lanes, NULL none */
 };
 
 static const char *label(const struct tri_pci *p)
@@ -50,9 +55,8 @@ static bool judge_width(struct pcie *x, const struct tri_pci *p, enum tri_severi
         return false;
     const struct tri_pci *above = p->parent >= 0 ? &x->m->pci[p->parent] : NULL;
     const struct tri_pci *host = above;
-    for (size_t i = 0; i < x->m->pcis && !host; i++) /* a root port listed beside it */
-        if (x->m->pci[i].role == TRI_PCI_BRIDGE && x->m->pci[i].cap.width == p->sta.width)
-            host = &x->m->pci[i];
+    if (!host && p->sta.width <= MAX_WIDTH) /* a root port listed beside it */
+        host = x->bridge[p->sta.width];
     bool platform = host && host->cap.width > 0 && host->cap.width <= p->sta.width;
     char of[24] = "";
     if (p->cap.width)
@@ -98,22 +102,11 @@ static void find_idle(struct pcie *x, const struct tri_pci *p)
     x->idle++;
 }
 
-/* The same device listed again at its full speed: somebody tried speeds, none of them is a fault.
- */
-static bool seen_full(const struct tri_machine *m, const struct tri_pci *p)
-{
-    for (size_t i = 0; i < m->pcis && p->bdf[0]; i++)
-        if (!strcmp(m->pci[i].bdf, p->bdf) && m->pci[i].cap.gts > 0 &&
-            m->pci[i].sta.gts >= m->pci[i].cap.gts)
-            return true;
-    return false;
-}
-
 static void judge_speed(struct pcie *x, const struct tri_pci *p, const char *what)
 {
     const struct tri_pci *above = p->parent >= 0 ? &x->m->pci[p->parent] : NULL;
     bool down = p->sta.gts > 0 && p->cap.gts > 0 ? p->sta.gts < p->cap.gts : p->speed_down;
-    if (!down || seen_full(x->m, p))
+    if (!down || p->seen_full) /* a lower speed was somebody's try, or its idle one */
         return;
     if (p->sta.gts <= 2.5) {
         find_idle(x, p);
@@ -301,15 +294,18 @@ static void judge_query(struct pcie *x, size_t i)
     }
 }
 
-static bool below(const struct tri_machine *m, size_t device, size_t bridge)
+/* How many GPUs and how many bridges are below each device: GPUs at any depth. */
+static void count_below(const struct tri_machine *m, uint16_t *gpus, uint16_t *ports)
 {
-    int up = m->pci[device].parent;
-    for (int steps = 0; up >= 0 && steps < 64; steps++) {
-        if ((size_t)up == bridge)
-            return true;
-        up = m->pci[up].parent;
+    for (size_t i = 0; i < m->pcis; i++) {
+        int up = m->pci[i].parent;
+        if (m->pci[i].role == TRI_PCI_BRIDGE && up >= 0)
+            ports[up]++;
+        for (int steps = 0; m->pci[i].role == TRI_PCI_GPU && up >= 0 && steps < 64; steps++) {
+            gpus[up]++;
+            up = m->pci[up].parent;
+        }
     }
-    return false;
 }
 
 /* Drawn by lspci -t: what is below which switch. Nothing else about its links is known. */
@@ -323,14 +319,13 @@ static void judge_tree(struct pcie *x)
             return; /* better readings are there */
         gpus += m->pci[i].role == TRI_PCI_GPU;
     }
-    for (size_t i = 0; i < m->pcis; i++) {
-        size_t ports = 0, peers = 0;
+    uint16_t *below = tri_calloc(2 * m->pcis + 1, sizeof *below); /* GPUs, then bridges */
+    if (below)
+        count_below(m, below, below + m->pcis);
+    for (size_t i = 0; i < m->pcis && below; i++) {
+        size_t peers = below[i], ports = below[m->pcis + i];
         if (m->pci[i].role != TRI_PCI_BRIDGE || m->pci[i].parent < 0)
             continue;
-        for (size_t k = 0; k < m->pcis; k++) {
-            ports += m->pci[k].role == TRI_PCI_BRIDGE && m->pci[k].parent == (int)i;
-            peers += m->pci[k].role == TRI_PCI_GPU && below(m, k, i);
-        }
         if (ports < 2 || (gpus && peers < 2))
             continue;
         switches++;
@@ -344,6 +339,7 @@ static void judge_tree(struct pcie *x)
         tri__doctor_cite_fact(x->d, f, m, m->pci[i].source);
         tri__doctor_cure(f, gpus ? "sudo lspci -vvv > lspci.txt   # links and ACS" : "lspci -tv");
     }
+    tri_free(below);
     if (switches || !gpus)
         return;
     f = tri__doctor_find(x->d, "topology_read", TRI_SEVERITY_OK,
@@ -355,6 +351,9 @@ static void judge_tree(struct pcie *x)
 void tri__doctor_rules_pcie(struct tri_doctor *d, const struct tri_machine *m)
 {
     struct pcie x = { .d = d, .m = m };
+    for (size_t i = m->pcis; i-- > 0;)
+        if (m->pci[i].role == TRI_PCI_BRIDGE && m->pci[i].cap.width <= MAX_WIDTH)
+            x.bridge[m->pci[i].cap.width] = &m->pci[i];
     for (size_t i = 0; i < m->pcis; i++)
         judge_device(&x, i);
     for (size_t i = 0; i < m->gpus; i++)

@@ -62,8 +62,8 @@ void tri_doctor_write_steps(const struct tri_doctor *d, struct tri_buf *out)
         enum tri_severity worst = TRI_SEVERITY_OK;
         size_t found = 0;
         for (size_t k = 0; k < d->findings; k++)
-            if (belongs(s, &d->finding[k])) {
-                worst = d->finding[k].severity > worst ? d->finding[k].severity : worst;
+            if (belongs(s, d->finding[k])) {
+                worst = d->finding[k]->severity > worst ? d->finding[k]->severity : worst;
                 found++;
             }
         bool read = found > 0 || (d->kind_seen & s->kinds);
@@ -74,7 +74,7 @@ void tri_doctor_write_steps(const struct tri_doctor *d, struct tri_buf *out)
             continue;
         }
         for (size_t k = 0; k < d->findings; k++) {
-            const struct tri_finding *f = &d->finding[k];
+            const struct tri_finding *f = d->finding[k];
             if (!belongs(s, f))
                 continue;
             tri_buf_printf(out, "   %-4s %s\n", tri_severity_word(f->severity), f->title);

@@ -65,7 +65,8 @@ static void read_gpus(struct tri_snapshot *s)
                 tri_lines_init(&lines, run.out.data, run.out.len_bytes, NULL) == TRI_OK;
     for (size_t at = 0; good && at < lines.count;) {
         enum tri_topo_kind kind;
-        size_t taken = tri_topo_read_at(&set, "nvidia-smi", &lines, at, &kind);
+        size_t taken = tri_topo_read_at(
+            &set, &(struct tri_topo_place){ "nvidia-smi", &lines, at, ~0ull }, &kind);
         at += taken ? taken : 1;
     }
     if (set.count) {

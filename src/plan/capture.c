@@ -137,7 +137,7 @@ static enum tri_status read_text(struct tri_machine **out, const char *path, con
         return status;
     for (size_t at = 0, used; at < lines.count; at += used ? used : 1) {
         enum tri_topo_kind kind = TRI_TOPO_NONE;
-        used = tri_topo_read_at(&set, path, &lines, at, &kind);
+        used = tri_topo_read_at(&set, &(struct tri_topo_place){ path, &lines, at, ~0ull }, &kind);
     }
     tri_lines_fini(&lines);
     size_t best = 0;

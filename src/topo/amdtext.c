@@ -107,12 +107,22 @@ static size_t read_block(struct tri__topo_text *t, size_t at)
     return taken;
 }
 
+void tri__topo_rocm_end(struct tri_machines *set, bool closed)
+{
+    if (set->rocm_open && !closed)
+        tri_machine_remark(set->rocm_open, TRI_REMARK_CUT, set->rocm_source,
+                           "the end of the rocm-smi output is missing");
+    set->rocm_open = NULL;
+}
+
 size_t tri__topo_read_amd(struct tri__topo_text *t, size_t at)
 {
     const char *text = t->lines->line[at].body;
-    if (tri_text_find(text, "End of ROCm SMI Log")) {
+    bool end = tri_text_find(text, "End of ROCm SMI Log");
+    if (end || tri_text_find(text, "ROCm System Management Interface")) { /* or another begins */
+        tri__topo_rocm_end(t->set, end);
         t->kind = TRI_TOPO_ROCM;
-        return 1;
+        return end;
     }
     return read_block(t, at);
 }

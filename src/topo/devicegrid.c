@@ -10,7 +10,11 @@
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
 
-enum { MAX_ROWS = TRI__GRID_MAX_COLUMNS, MAX_WORDS = TRI__GRID_MAX_COLUMNS + 16 };
+enum {
+    MAX_ROWS = TRI__GRID_MAX_COLUMNS,
+    MAX_WORDS = TRI__GRID_MAX_COLUMNS + 16,
+    MAX_BAD = 16 /* rejected rows after one another; then it is no such table */
+};
 
 static size_t digits(const char *p, size_t len)
 {
@@ -51,8 +55,8 @@ static size_t token_length(const char *p, size_t len)
         }
         return 0;
     }
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        size_t n = strlen(known[i]);
+    for (size_t i = 0; i < sizeof known / sizeof known[0] && len; i++) {
+        size_t n = *known[i] == *p ? strlen(known[i]) : SIZE_MAX;
         if (len >= n && !memcmp(p, known[i], n))
             return n;
     }
@@ -61,22 +65,24 @@ static size_t token_length(const char *p, size_t len)
 
 enum tri_path tri__grid_path(struct tri_word w, int *links)
 {
+#define WORD(text, path)                                                                           \
+    {                                                                                              \
+        text, sizeof text - 1, TRI_PATH_##path                                                     \
+    }
     static const struct {
-        const char *text;
+        char text[5];
+        uint8_t len;
         enum tri_path path;
-    } words[] = { { "X", TRI_PATH_SELF },
-                  { "PIX", TRI_PATH_PIX },
-                  { "PXB", TRI_PATH_PXB },
-                  { "PHB", TRI_PATH_PHB },
-                  { "NODE", TRI_PATH_NODE },
-                  { "SYS", TRI_PATH_SYS },
-                  { "SOC", TRI_PATH_SYS } /* drivers before 384 */,
-                  { "XGMI", TRI_PATH_XGMI },
-                  { "PCIE", TRI_PATH_PCIE },
-                  { "SELF", TRI_PATH_SELF } };
+    } words[] = { WORD("X", SELF),    WORD("PIX", PIX),   WORD("PXB", PXB),
+                  WORD("PHB", PHB),   WORD("SYS", SYS),   WORD("SOC", SYS) /* drivers before 384 */,
+                  WORD("NODE", NODE), WORD("XGMI", XGMI), WORD("PCIE", PCIE),
+                  WORD("SELF", SELF) };
+#undef WORD
     *links = 0;
+    if (!w.len || !strchr("XPSN", *w.at))
+        return TRI_PATH_UNKNOWN;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (tri_word_is(w, words[i].text))
+        if (w.len == words[i].len && !memcmp(w.at, words[i].text, w.len))
             return words[i].path;
     if (w.len > 2 && token_length(w.at, w.len) == w.len && w.at[0] == 'N' && w.at[1] == 'V') {
         for (size_t i = 2; i < w.len; i++)
@@ -97,8 +103,10 @@ enum tri_p2p tri__grid_p2p(struct tri_word w)
                   { "U", TRI_P2P_U },           { "ENABLED", TRI_P2P_OK },
                   { "True", TRI_P2P_OK },       { "DISABLED", TRI_P2P_DISABLED },
                   { "False", TRI_P2P_DISABLED } };
+    if (!w.len || w.len > 8 || !strchr("OCGTNDUEF", *w.at))
+        return TRI_P2P_UNKNOWN;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (tri_word_is(w, words[i].text))
+        if (*w.at == *words[i].text && tri_word_is(w, words[i].text))
             return words[i].p2p;
     return TRI_P2P_UNKNOWN;
 }
@@ -155,7 +163,7 @@ static bool read_header(struct tri__grid *g, const char *text)
 
 static int column_named(const struct tri__grid *g, struct tri_word w)
 {
-    for (size_t i = 0; i < g->columns; i++)
+    for (size_t i = 0; i < g->columns; i++) /* few enough to look at all */
         if (g->column[i].len == w.len && !memcmp(g->column[i].at, w.at, w.len))
             return (int)i;
     return -1;
@@ -298,14 +306,16 @@ static bool guess_columns(struct tri__grid *g, const struct tri_lines *lines, si
         return false;
     g->columns = cells;
     bool any = false;
-    for (size_t i = at; i < lines->count && i < at + cells; i++) {
+    for (size_t i = at, idle = 0; i < lines->count && i < at + cells && idle < MAX_BAD; i++) {
         words = tri_words(lines->line[i].body, word, MAX_WORDS);
         if (words < cells + 1 || words > MAX_WORDS)
             continue;
+        idle++; /* such a table has a new column with an X in each row */
         for (size_t c = 0; c < cells; c++)
             if (tri_word_is(word[c + 1], "X") && is_gpu_name(word[0]) && !g->column[c].len) {
                 g->column[c] = word[0];
                 any = true;
+                idle = 0;
             }
     }
     g->headless = true;
@@ -315,13 +325,14 @@ static bool guess_columns(struct tri__grid *g, const struct tri_lines *lines, si
 /* Reads rows from `first` on; `at` is where the table begins. */
 static void read_rows(struct tri__grid *g, const struct tri_lines *lines, size_t at, size_t first)
 {
-    size_t last = at, gap = 0;
+    size_t last = at, gap = 0, bad = 0;
     g->bad_line = at;
-    for (size_t i = first; i < lines->count; i++) {
+    for (size_t i = first; i < lines->count && bad < MAX_BAD; i++) {
         int got = read_row(g, lines, i);
         if (got) {
             last = i;
             gap = 0;
+            bad = got < 0 ? bad + 1 : 0;
         } else if (tri_text_find(lines->line[i].text, "NCCL INFO")) {
             continue;
         } else if (!is_blank(lines->line[i].body) || ++gap > 1) {
@@ -331,8 +342,18 @@ static void read_rows(struct tri__grid *g, const struct tri_lines *lines, size_t
     g->taken = last - at + 1;
 }
 
+/* Whether a line can be a header or a row at all: both begin with a GPU or a bus id. */
+static bool may_begin(const char *text)
+{
+    text += strspn(text, " \t");
+    size_t len = strcspn(text, " \t");
+    return !memcmp(text, "GPU", len < 3 ? len : 3) || memchr(text, ':', len);
+}
+
 bool tri__grid_read(struct tri__grid *g, const struct tri_lines *lines, size_t at)
 {
+    if (!may_begin(lines->line[at].body))
+        return false;
     *g = (struct tri__grid){ 0 };
     for (int headless = 0; headless < 2; headless++) {
         size_t first = headless || at + 1 >= lines->count ? at : at + 1;

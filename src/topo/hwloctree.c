@@ -89,7 +89,7 @@ static void put_bdf(char out[16], const struct hwloc_pcidev_attr_s *p)
              p->func & 7u);
 }
 
-static int nearest_pci(const struct tri_machine *m, hwloc_obj_t obj)
+static int nearest_pci(struct tri_machine *m, hwloc_obj_t obj)
 {
     for (hwloc_obj_t up = obj->parent; up; up = up->parent) {
         char bdf[16];

@@ -76,6 +76,7 @@ void tri_machine_close(struct tri_machine *m)
     tri_free(m->gpu);
     tri_free(m->nic);
     tri_free(m->pci);
+    tri_free(m->pci_slot);
     tri_free(m->numa);
     tri_free(m->drive);
     tri_free(m->pair);
@@ -104,9 +105,13 @@ static void *grow(void **array, size_t *count, size_t limit, size_t bytes)
 
 int tri_machine_source(struct tri_machine *m, const char *name)
 {
+    if (m->sources && !strcmp(m->source[m->source_now], name))
+        return (int)m->source_now;
     for (size_t i = 0; i < m->sources; i++)
-        if (!strcmp(m->source[i], name))
+        if (!strcmp(m->source[i], name)) {
+            m->source_now = i;
             return (int)i;
+        }
     char *copy = tri_strdup(name);
     char **slot =
         copy ? grow((void **)&m->source, &m->sources, TRI_MAX_SOURCES, sizeof *slot) : NULL;
@@ -118,34 +123,52 @@ int tri_machine_source(struct tri_machine *m, const char *name)
     return (int)m->sources - 1;
 }
 
-/* Both tables again for more devices; the old cells keep their places. */
+/* What a table had for another number of rows and columns, spread out for a larger one. */
+static void spread(char *table, size_t bytes, const size_t from[2], const size_t to[2])
+{
+    for (size_t r = from[0]; r-- > 0;)
+        memmove(table + r * to[1] * bytes, table + r * from[1] * bytes, from[1] * bytes);
+    for (size_t r = 0; r < to[0]; r++) {
+        size_t old = r < from[0] ? from[1] : 0;
+        memset(table + (r * to[1] + old) * bytes, 0, (to[1] - old) * bytes);
+    }
+}
+
+/* Room for `need` cells, in doublings. */
+static bool room(void **table, size_t *cap, size_t need, size_t bytes)
+{
+    size_t more = *cap ? *cap : 16;
+    while (more < need)
+        more *= 2;
+    void *now = more > *cap ? tri_realloc(*table, more * bytes) : *table;
+    if (!now)
+        return false;
+    *table = now;
+    *cap = more > *cap ? more : *cap;
+    return true;
+}
+
+/* Both tables for more devices; the old cells keep their meaning. */
 static bool retable(struct tri_machine *m, size_t gpus, size_t nics)
 {
-    struct tri_pair *pair = tri_calloc(gpus * gpus + 1, sizeof *pair);
-    enum tri_path *dist = tri_calloc(gpus * nics + 1, sizeof *dist);
-    if (!pair || !dist) {
-        tri_free(pair);
-        tri_free(dist);
+    size_t from[2] = { m->gpus, m->gpus }, to[2] = { gpus, gpus };
+    if (!room((void **)&m->pair, &m->pair_cap, gpus * gpus, sizeof *m->pair) ||
+        !room((void **)&m->gpu_nic, &m->gpu_nic_cap, gpus * nics, sizeof *m->gpu_nic))
         return false;
-    }
-    for (size_t a = 0; a < gpus; a++) {
-        for (size_t b = 0; b < gpus; b++) {
-            struct tri_pair *p = &pair[a * gpus + b];
-            *p = (struct tri_pair){ .weight = -1,
-                                    .hops = -1,
-                                    .path = a == b ? TRI_PATH_SELF : TRI_PATH_UNKNOWN,
-                                    .source.file = -1,
-                                    .p2p_source.file = -1 };
-            if (a < m->gpus && b < m->gpus)
-                *p = m->pair[a * m->gpus + b];
-        }
-        for (size_t n = 0; a < m->gpus && n < m->nics && n < nics; n++)
-            dist[a * nics + n] = m->gpu_nic[a * m->nics + n];
-    }
-    tri_free(m->pair);
-    tri_free(m->gpu_nic);
-    m->pair = pair;
-    m->gpu_nic = dist;
+    if (gpus > m->gpus)
+        spread((char *)m->pair, sizeof *m->pair, from, to);
+    for (size_t a = 0; a < gpus && gpus > m->gpus; a++)
+        for (size_t b = 0; b < gpus; b++)
+            if (a >= m->gpus || b >= m->gpus)
+                m->pair[a * gpus + b] =
+                    (struct tri_pair){ .weight = -1,
+                                       .hops = -1,
+                                       .path = a == b ? TRI_PATH_SELF : TRI_PATH_UNKNOWN,
+                                       .source.file = -1,
+                                       .p2p_source.file = -1 };
+    from[1] = m->nics;
+    to[1] = nics;
+    spread((char *)m->gpu_nic, sizeof *m->gpu_nic, from, to);
     return true;
 }
 
@@ -176,32 +199,36 @@ struct tri_gpu tri__topo_blank_gpu(void)
     return gpu;
 }
 
+struct tri_gpu *tri__topo_found_gpu(struct tri__topo_found *found)
+{
+    struct tri_gpu *gpu =
+        grow((void **)&found->gpu, &found->gpus, TRI_MAX_GPUS, sizeof *found->gpu);
+    if (gpu)
+        *gpu = tri__topo_blank_gpu();
+    return gpu;
+}
+
 struct tri_gpu *tri_machine_add_gpu(struct tri_machine *m)
 {
     size_t count = m->gpus;
-    if (count >= TRI_MAX_GPUS || !retable(m, count + 1, m->nics))
-        return NULL;
     struct tri_gpu *gpu = grow((void **)&m->gpu, &m->gpus, TRI_MAX_GPUS, sizeof *gpu);
-    if (!gpu) {
-        if (!retable(m, count, m->nics))
-            m->gpus = 0; /* no table fits: better none than a wrong one */
+    if (!gpu)
         return NULL;
-    }
     *gpu = tri__topo_blank_gpu();
-    return gpu;
+    m->gpus = count;
+    bool fits = retable(m, count + 1, m->nics);
+    m->gpus = count + fits;
+    return fits ? gpu : NULL;
 }
 
 struct tri_nic *tri_machine_add_nic(struct tri_machine *m)
 {
     size_t count = m->nics;
-    if (count >= TRI_MAX_NICS || !retable(m, m->gpus, count + 1))
-        return NULL;
     struct tri_nic *nic = grow((void **)&m->nic, &m->nics, TRI_MAX_NICS, sizeof *nic);
-    if (!nic) {
-        if (!retable(m, m->gpus, count))
-            m->nics = 0;
+    m->nics = count;
+    if (!nic || !retable(m, m->gpus, count + 1))
         return NULL;
-    }
+    m->nics = count + 1;
     *nic = (struct tri_nic){ .numa = -1, .gdr = -1, .pci = -1, .source.file = -1 };
     return nic;
 }

@@ -186,7 +186,8 @@ struct tri_pci {
     struct tri_link cap, sta;    /* what it can do, what it does now */
     double target_gts;           /* LnkCtl2: software cap, 0 unknown */
     bool speed_down, width_down; /* lspci's own word "(downgraded)" */
-    int domain, bus;            /* numbers of bdf, -1 when it is "" (a block without its heading) */
+    int domain, bus; /* numbers of bdf, -1 when it is "" (a block without its heading) */
+    bool seen_full;  /* this bus id was read at full speed too, here or in another block */
     bool root_port, is_virtual; /* is_virtual: bus ffff:ff of a cloud's topology file */
     int acs;                    /* bits of enum tri_acs, -1 unknown */
     struct tri_source source, sta_source, acs_source;
@@ -258,19 +259,22 @@ struct tri_machine {
     struct tri_numa *numa;
     struct tri_drive *drive;
     size_t gpus, nics, pcis, numas, drives;
-    struct tri_pair *pair;  /* [gpus][gpus] */
-    enum tri_path *gpu_nic; /* [gpus][nics] */
+    struct tri_pair *pair;        /* [gpus][gpus] */
+    enum tri_path *gpu_nic;       /* [gpus][nics] */
+    size_t pair_cap, gpu_nic_cap; /* cells they have room for */
+    uint16_t *pci_slot;           /* bus ids by hash: index + 1; tri_machine_find_pci keeps it */
+    size_t pci_hashed;            /* devices that are in it */
     struct tri_p2p_count p2p_extra[TRI_P2P_EXTRAS];
     struct tri_remark *remark;
     size_t remarks, remarks_lost;
-    char **source; /* names of files; tri_source.file indexes it */
-    size_t sources;
-    bool nics_listed;   /* a source that lists NICs was read */
-    bool described;     /* from a description (XML), which may leave links out */
-    bool nvlink_hidden; /* the matrix was printed without NVLink (topo -mp) */
-    bool matrix;        /* a table of paths was read, even over one GPU */
-    bool p2p_asked;     /* the command above a -p2p table says which capability it asks for */
-    bool drawn_tree;    /* lspci -t: the PCI tree without links */
+    char **source;              /* names of files; tri_source.file indexes it */
+    size_t sources, source_now; /* source_now: the one that was asked for last */
+    bool nics_listed;           /* a source that lists NICs was read */
+    bool described;             /* from a description (XML), which may leave links out */
+    bool nvlink_hidden;         /* the matrix was printed without NVLink (topo -mp) */
+    bool matrix;                /* a table of paths was read, even over one GPU */
+    bool p2p_asked;  /* the command above a -p2p table says which capability it asks for */
+    bool drawn_tree; /* lspci -t: the PCI tree without links */
 };
 
 TRI_MUST_CHECK enum tri_status tri_machine_open(struct tri_machine **out, struct tri_error *err);
@@ -294,7 +298,7 @@ struct tri_pair *tri_machine_pair(const struct tri_machine *machine, size_t a, s
 enum tri_path *tri_machine_gpu_nic(const struct tri_machine *machine, size_t gpu, size_t nic);
 
 /* Index of a device by bus id (any spelling tri_bdf_normal takes), -1 when absent. */
-int tri_machine_find_pci(const struct tri_machine *machine, const char *bdf);
+int tri_machine_find_pci(struct tri_machine *machine, const char *bdf);
 int tri_machine_find_gpu(const struct tri_machine *machine, const char *bdf);
 
 /*

@@ -289,19 +289,6 @@ static void remark_gaps(struct tri_machine *m, struct tri__topo_text *t, const s
         }
 }
 
-/* rocm-smi closes its output with a line of its own. */
-static void remark_end(struct tri_machine *m, struct tri__topo_text *t, size_t at)
-{
-    for (size_t i = at; i < t->lines->count; i++) {
-        if (tri_text_find(t->lines->line[i].body, "End of ROCm SMI Log"))
-            return;
-        if (tri_text_find(t->lines->line[i].body, "ROCm System Management Interface"))
-            break; /* another output begins */
-    }
-    tri_machine_remark(m, TRI_REMARK_CUT, tri__topo_line(m, t, at),
-                       "the end of the rocm-smi output is missing");
-}
-
 /* "NIC0: mlx5_0" lines below the table give the columns their device names. */
 static size_t read_legend(struct tri_machine *m, const struct tri_lines *lines, size_t at)
 {
@@ -356,18 +343,20 @@ size_t tri__topo_read_matrix(struct tri__topo_text *t, size_t at)
     bool amd_table = what == WEIGHT || what == HOPS || what == TYPE || what == OTHER;
     size_t taken = g.taken;
     struct tri_machine *m = owner(t, &g, &p, what);
-    t->kind = p.bus_names                                      ? TRI_TOPO_AMD_SMI
-              : amd_table                                      ? TRI_TOPO_ROCM
-              : what == P2P && !tri_text_find(title, "Access") ? TRI_TOPO_SMI_P2P
-              : what == P2P                                    ? TRI_TOPO_ROCM
-                                                               : TRI_TOPO_SMI_TOPO;
+    bool amd_access = tri_text_find(title, "Access") && !tri_text_find(title, "topo -p2p");
+    t->kind = p.bus_names   ? TRI_TOPO_AMD_SMI
+              : amd_table   ? TRI_TOPO_ROCM
+              : what == P2P ? (amd_access ? TRI_TOPO_ROCM : TRI_TOPO_SMI_P2P)
+                            : TRI_TOPO_SMI_TOPO;
     if (!m || !p.gpus || !make_devices(m, &g, &p, tri__topo_line(m, t, at))) {
         t->set->lost |= p.gpus > 0;
         goto out;
     }
     remark_gaps(m, t, &g, &p, at);
-    if (t->kind == TRI_TOPO_ROCM)
-        remark_end(m, t, at);
+    if (t->kind == TRI_TOPO_ROCM && !t->set->rocm_open) {
+        t->set->rocm_open = m;
+        t->set->rocm_source = tri__topo_line(m, t, at);
+    }
     for (size_t i = 0; i < m->gpus && (t->kind == TRI_TOPO_ROCM || p.bus_names); i++)
         m->gpu[i].vendor = TRI_VENDOR_AMD;
     if (what == TOPO) {

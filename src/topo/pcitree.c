@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
 
@@ -147,15 +148,35 @@ struct tri_link tri__topo_link_of(double gbs)
     return (struct tri_link){ 0, 0 };
 }
 
-int tri_machine_find_pci(const struct tri_machine *m, const char *bdf)
+enum { PCI_SLOTS = 2 * TRI_MAX_PCI }; /* half of them stay free */
+
+/* The slot that holds this bus id, or the free one where it would stand. */
+static uint16_t *pci_slot(const struct tri_machine *m, const char normal[16])
+{
+    uint64_t h = 14695981039346656037u;
+    for (const char *p = normal; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    for (h ^= h >> 29;; h++) {
+        uint16_t *slot = &m->pci_slot[h % PCI_SLOTS];
+        if (!*slot || !strcmp(m->pci[*slot - 1].bdf, normal))
+            return slot;
+    }
+}
+
+/* The latest device of that bus id. */
+int tri_machine_find_pci(struct tri_machine *m, const char *bdf)
 {
     char normal[16];
-    if (!tri_bdf_normal(bdf, strlen(bdf), normal))
+    if (!m->pcis || !tri_bdf_normal(bdf, strlen(bdf), normal))
         return -1;
-    for (size_t i = m->pcis; i-- > 0;)
-        if (!strcmp(m->pci[i].bdf, normal))
-            return (int)i;
-    return -1;
+    if (!m->pci_slot)
+        m->pci_slot = tri_calloc(PCI_SLOTS, sizeof *m->pci_slot);
+    if (!m->pci_slot)
+        return -1;
+    for (; m->pci_hashed < m->pcis; m->pci_hashed++)
+        if (m->pci[m->pci_hashed].bdf[0])
+            *pci_slot(m, m->pci[m->pci_hashed].bdf) = (uint16_t)(m->pci_hashed + 1);
+    return (int)*pci_slot(m, normal) - 1;
 }
 
 int tri_machine_find_gpu(const struct tri_machine *m, const char *bdf)
@@ -193,26 +214,67 @@ struct tri_pci *tri__topo_pci_at(struct tri_machine *m, const char *bdf)
     return p;
 }
 
+/* Bridges of one domain by bus: the nearest one above each. */
+struct above {
+    int domain;
+    int bridge[256]; /* index, -1 none */
+};
+
+static int by_domain(const void *a, const void *b)
+{
+    const struct above *x = a, *y = b;
+    return (x->domain > y->domain) - (x->domain < y->domain);
+}
+
+static struct above *domain_of(struct above *list, size_t count, int domain)
+{
+    struct above key = { .domain = domain };
+    return bsearch(&key, list, count, sizeof *list, by_domain);
+}
+
+/* Every domain that has a bridge, once, with no bridge entered yet. */
+static size_t list_domains(const struct tri_machine *m, struct above *list)
+{
+    size_t n = 0, kept = 0;
+    for (size_t i = 0; i < m->pcis; i++)
+        if (m->pci[i].secondary >= 0 && m->pci[i].domain >= 0 &&
+            (!n || list[n - 1].domain != m->pci[i].domain))
+            list[n++].domain = m->pci[i].domain;
+    qsort(list, n, sizeof *list, by_domain);
+    for (size_t i = 0; i < n; i++)
+        if (!kept || list[kept - 1].domain != list[i].domain)
+            list[kept++] = list[i];
+    for (size_t i = 0; i < kept; i++)
+        memset(list[i].bridge, -1, sizeof list[i].bridge);
+    return kept;
+}
+
 /* Parents from secondary bus numbers, where no reader knew them. The nearest bridge wins. */
 static void find_parents(struct tri_machine *m)
 {
-    for (size_t i = 0; i < m->pcis; i++) {
-        struct tri_pci *p = &m->pci[i];
-        int best = 1000;
-        if (p->parent >= 0 || p->is_virtual || p->bus < 0)
+    size_t bridges = 0;
+    for (size_t i = 0; i < m->pcis; i++)
+        bridges += m->pci[i].secondary >= 0;
+    struct above *list = bridges ? tri_calloc(bridges, sizeof *list) : NULL;
+    size_t domains = list ? list_domains(m, list) : 0;
+    for (size_t i = 0; i < m->pcis && domains; i++) {
+        const struct tri_pci *b = &m->pci[i];
+        if (b->secondary < 0 || b->domain < 0)
             continue;
-        for (size_t j = 0; j < m->pcis; j++) {
-            const struct tri_pci *b = &m->pci[j];
-            /* a bridge lies on a lower bus than what is behind it: no cycles from damaged text */
-            if (b->secondary < 0 || b->domain != p->domain || b->bus >= p->bus ||
-                b->secondary > p->bus || b->subordinate < p->bus)
-                continue;
-            if (p->bus - b->secondary < best) {
-                best = p->bus - b->secondary;
-                p->parent = (int)j;
-            }
-        }
+        int *bridge = domain_of(list, domains, b->domain)->bridge;
+        /* a bridge lies on a lower bus than what is behind it: no cycles from damaged text */
+        for (int bus = b->secondary > b->bus ? b->secondary : b->bus + 1;
+             bus <= b->subordinate && bus < 256; bus++)
+            if (bridge[bus] < 0 || m->pci[bridge[bus]].secondary < b->secondary)
+                bridge[bus] = (int)i;
     }
+    for (size_t i = 0; i < m->pcis && domains; i++) {
+        struct tri_pci *p = &m->pci[i];
+        struct above *d = domain_of(list, domains, p->domain);
+        if (p->parent < 0 && !p->is_virtual && p->bus >= 0 && p->bus < 256 && d)
+            p->parent = d->bridge[p->bus];
+    }
+    tri_free(list);
 }
 
 double tri_path_to_root_gbs(const struct tri_machine *m, int pci, int *slowest)
@@ -356,9 +418,23 @@ static void join_rates(struct tri_machine *m)
     }
 }
 
+/* A device listed twice: somebody tried speeds, or looked again under load. */
+static void find_full(struct tri_machine *m)
+{
+    for (size_t i = 0; i < m->pcis; i++) {
+        const struct tri_pci *p = &m->pci[i];
+        if (p->bdf[0] && p->cap.gts > 0 && p->sta.gts >= p->cap.gts)
+            m->pci[tri_machine_find_pci(m, p->bdf)].seen_full = true;
+    }
+    for (size_t i = 0; i < m->pcis; i++)
+        if (m->pci[i].bdf[0])
+            m->pci[i].seen_full |= m->pci[tri_machine_find_pci(m, m->pci[i].bdf)].seen_full;
+}
+
 void tri_machine_join(struct tri_machine *m)
 {
     find_parents(m);
+    find_full(m);
     for (size_t i = 0; i < m->pcis; i++) { /* a device without a NUMA node has its bridge's */
         struct tri_pci *p = &m->pci[i];
         for (int up = p->parent, steps = 0; p->numa < 0 && up >= 0 && steps < 64; steps++) {

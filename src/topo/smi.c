@@ -15,8 +15,7 @@ enum { KEY_BYTES = 64 };
 
 struct query {
     struct tri__topo_text *text;
-    struct tri_gpu *gpu; /* [TRI_MAX_GPUS], collected before the machine is chosen */
-    size_t gpus;
+    struct tri__topo_found found;
     char section[KEY_BYTES];
 };
 
@@ -63,10 +62,9 @@ static bool is_heading(const char *text, const char *name)
 
 static struct tri_gpu *new_gpu(struct query *q, size_t at)
 {
-    if (q->gpus == TRI_MAX_GPUS)
+    struct tri_gpu *g = tri__topo_found_gpu(&q->found);
+    if (!g)
         return NULL;
-    struct tri_gpu *g = &q->gpu[q->gpus++];
-    *g = tri__topo_blank_gpu();
     g->vendor = TRI_VENDOR_NVIDIA;
     g->source = (struct tri_source){ 0, q->text->lines->line[at].number };
     return g;
@@ -168,7 +166,7 @@ static void read_health(struct tri_gpu *g, const char *section, const char *key,
 static void read_pair(struct query *q, size_t at, const char *key, const char *value)
 {
     struct tri_source here = { 0, q->text->lines->line[at].number };
-    struct tri_gpu *g = q->gpus ? &q->gpu[q->gpus - 1] : NULL;
+    struct tri_gpu *g = q->found.gpus ? &q->found.gpu[q->found.gpus - 1] : NULL;
     char bdf[16];
     if (!strcmp(key, "Bus Id") && tri_bdf_normal(value, strcspn(value, " \t"), bdf)) {
         if (!g || (g->bdf[0] && strcmp(g->bdf, bdf)))
@@ -236,12 +234,8 @@ size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
 {
     if (!starts(t->lines, at))
         return 0;
-    struct query q = { .text = t, .gpu = tri_calloc(TRI_MAX_GPUS, sizeof *q.gpu) };
+    struct query q = { .text = t };
     size_t i = at, blank = 0;
-    if (!q.gpu) {
-        t->set->lost = true;
-        return 1;
-    }
     const char *first = t->lines->line[at].body;
     bool indented = *first == ' ' || *first == '\t' || tri_text_find(first, "NVSMI LOG") ||
                     tri_text_begins(first, "GPU ");
@@ -260,7 +254,7 @@ size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
             if (g)
                 memcpy(g->bdf, bdf, sizeof bdf);
         } else if (key_value(text, key, &value)) {
-            if (!q.gpus && strcmp(q.section, "") && i > at)
+            if (!q.found.gpus && strcmp(q.section, "") && i > at)
                 new_gpu(&q, i); /* an excerpt without its heading and before its bus id */
             read_pair(&q, i, key, value);
         } else if (section_line(text)) {
@@ -271,9 +265,9 @@ size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at)
         }
         blank = 0;
     }
-    if (q.gpus)
-        tri__topo_take_gpus(t, q.gpu, q.gpus, at);
-    tri_free(q.gpu);
+    if (q.found.gpus)
+        tri__topo_take_gpus(t, q.found.gpu, q.found.gpus, at);
+    tri_free(q.found.gpu);
     t->kind = TRI_TOPO_SMI_QUERY;
     return i - at;
 }

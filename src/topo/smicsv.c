@@ -227,14 +227,14 @@ static size_t count_fields(const char *text)
 }
 
 /* One row into the GPU it names (by index, else the next one). False when it is none. */
-static bool read_row(const struct table *t, const char *text, uint32_t line, struct tri_gpu *gpu,
-                     size_t *gpus)
+static bool read_row(const struct table *t, const char *text, uint32_t line,
+                     struct tri__topo_found *found)
 {
     struct tri_gpu g = tri__topo_blank_gpu();
     struct tri_source here = { 0, line };
     struct tri_word w;
     const char *p = text;
-    size_t at = *gpus;
+    size_t at = found->gpus;
     if (count_fields(text) != t->fields)
         return false;
     for (size_t i = 0; i < t->fields && next_field(&p, &w); i++) {
@@ -244,12 +244,12 @@ static bool read_row(const struct table *t, const char *text, uint32_t line, str
     }
     if (at >= TRI_MAX_GPUS)
         return false;
-    for (size_t i = *gpus; i < at; i++) /* a query of some GPUs only: the others stay unknown */
-        gpu[i] = tri__topo_blank_gpu();
     g.vendor = TRI_VENDOR_NVIDIA;
     g.source = here;
-    gpu[at] = g;
-    *gpus = at + 1 > *gpus ? at + 1 : *gpus;
+    while (found->gpus <= at) /* a query of some GPUs only: the others stay unknown */
+        if (!tri__topo_found_gpu(found))
+            return false;
+    found->gpu[at] = g;
     return true;
 }
 
@@ -260,25 +260,21 @@ size_t tri__topo_read_smi_csv(struct tri__topo_text *t, size_t at)
     const char *text = l->line[at].body;
     if (!strchr(text, ',') || (!read_command(text, &table) && !read_names(text, &table)))
         return 0;
-    struct tri_gpu *gpu = tri_calloc(TRI_MAX_GPUS, sizeof *gpu);
-    size_t gpus = 0, i = at + 1;
-    if (!gpu) {
-        t->set->lost = true;
-        return 1;
-    }
-    while (i < l->count && read_row(&table, l->line[i].body, l->line[i].number, gpu, &gpus))
+    struct tri__topo_found found = { 0 };
+    size_t i = at + 1;
+    while (i < l->count && read_row(&table, l->line[i].body, l->line[i].number, &found))
         i++;
-    bool cut = i < l->count && strchr(l->line[i].body, ',') && gpus &&
+    bool cut = i < l->count && strchr(l->line[i].body, ',') && found.gpus &&
                isdigit((unsigned char)*l->line[i].body) &&
                count_fields(l->line[i].body) < table.fields;
-    if (gpus)
-        tri__topo_take_gpus(t, gpu, gpus, at);
+    if (found.gpus)
+        tri__topo_take_gpus(t, found.gpu, found.gpus, at);
     struct tri_machine *m = tri_machines_last(t->set);
-    if (m && (cut || !gpus))
+    if (m && (cut || !found.gpus))
         tri_machine_remark(m, TRI_REMARK_CUT, tri__topo_line(m, t, cut ? i : at),
                            cut ? "a row has fewer fields than the first line names"
                                : "field names without a row");
-    tri_free(gpu);
+    tri_free(found.gpu);
     t->kind = TRI_TOPO_SMI_CSV;
     return i - at + cut;
 }

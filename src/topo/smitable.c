@@ -1,6 +1,6 @@
 /*
  * The short forms of nvidia-smi: the framed table (names, memory, load), the list (-L), and
- * `nvidia-smi nvlink -s` / -c / -e with one line a link.
+ * `nvidia-smi nvlink -s` / -c / -e with one line a link. hl-smi (Gaudi) prints the same frame.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ size_t tri__topo_read_smi_table(struct tri__topo_text *t, size_t at)
         k++;
         memcpy(g->bdf, bdf, sizeof bdf);
         memcpy(g->name, name, sizeof name);
-        g->vendor = TRI_VENDOR_NVIDIA;
+        g->vendor = tri_text_begins(name, "HL-") ? TRI_VENDOR_INTEL : TRI_VENDOR_NVIDIA;
         g->source = tri__topo_line(m, t, i);
         if (i + 1 < l->count)
             read_load(g, l->line[i + 1].body);

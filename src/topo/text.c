@@ -51,18 +51,40 @@ struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_t
     return (struct tri_source){ tri_machine_source(m, t->name), t->lines->line[at].number };
 }
 
-size_t tri_topo_read_at(struct tri_machines *set, const char *name, const struct tri_lines *lines,
-                        size_t at, enum tri_topo_kind *kind)
+/* Words and first characters of each reader's lines, "" none. */
+static const struct {
+    size_t (*read)(struct tri__topo_text *t, size_t at);
+    const char *starts, *words;
+} readers[TRI_TOPO_READERS] = {
+    { tri__topo_read_files, "/=", "" },
+    { tri__topo_read_nvlink, "G", "" },
+    { tri__topo_read_smi_query, "GP", "NVSMI LOG" },
+    { tri__topo_read_smi_csv, "", TRI__SMI_CSV_WORDS },
+    { tri__topo_read_smi_table, "|", "" },
+    { tri__topo_read_accel, "|NG", "" },
+    { tri__topo_read_amd, "G", "ROCm S" },
+    { tri__topo_read_amd_csv, "", "gpu,bdf," },
+    { tri__topo_read_lstopo, "", "(busid=" },
+    { tri__topo_read_lspci_tree, "-+[", "" },
+    { tri__topo_read_lspci, "0123456789abcdefABCDEF:.",
+      "LnkCap|LnkSta|LnkCtl|ACSC|NUMA node:|ECAP_ACS|ACS is enabled|ACS enabled" },
+    { tri__topo_read_matrix, "G0123456789abcdefABCDEF:", "" },
+};
+
+void tri_topo_words(struct tri_sieve *sieve, unsigned first)
 {
-    static size_t (*const readers[])(struct tri__topo_text * t, size_t at) = {
-        tri__topo_read_files,   tri__topo_read_nvlink,     tri__topo_read_smi_query,
-        tri__topo_read_smi_csv, tri__topo_read_smi_table,  tri__topo_read_amd,
-        tri__topo_read_lstopo,  tri__topo_read_lspci_tree, tri__topo_read_lspci,
-        tri__topo_read_matrix,
-    };
-    struct tri__topo_text t = { .set = set, .name = name, .lines = lines };
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        size_t taken = readers[i](&t, at);
+    for (unsigned i = 0; i < TRI_TOPO_READERS; i++) {
+        tri_sieve_starts(sieve, first + i, readers[i].starts);
+        tri_sieve_words(sieve, first + i, readers[i].words);
+    }
+}
+
+size_t tri_topo_read_at(struct tri_machines *set, const struct tri_topo_place *place,
+                        enum tri_topo_kind *kind)
+{
+    struct tri__topo_text t = { .set = set, .name = place->name, .lines = place->lines };
+    for (size_t i = 0; i < TRI_TOPO_READERS; i++) {
+        size_t taken = place->hits >> i & 1 ? readers[i].read(&t, place->at) : 0;
         if (taken) {
             *kind = t.kind;
             return taken;
@@ -70,4 +92,9 @@ size_t tri_topo_read_at(struct tri_machines *set, const char *name, const struct
     }
     *kind = TRI_TOPO_NONE;
     return 0;
+}
+
+void tri_topo_read_end(struct tri_machines *set)
+{
+    tri__topo_rocm_end(set, false);
 }

@@ -5,6 +5,7 @@
 #ifndef TRI_TOPO_TOPO_H
 #define TRI_TOPO_TOPO_H
 
+#include "base/sieve.h"
 #include "topo/machine.h"
 
 /*
@@ -27,7 +28,8 @@ TRI_MUST_CHECK enum tri_status tri_topo_load_xml(struct tri_machine **out, const
 /*
  * Readers of text in which several outputs may follow one another. The caller walks the lines:
  *     for (at = 0; at < lines->count; at += used ? used : 1)
- *         used = tri_topo_read_at(&set, name, lines, at, &kind);
+ *         used = tri_topo_read_at(&set, &(struct tri_topo_place){ name, lines, at, ~0 }, &kind);
+ *     tri_topo_read_end(&set);
  * A reader takes the lines of one table or block and adds its facts to the machine of the set they
  * belong to; a table over other GPUs than the last machine's opens a new machine.
  */
@@ -41,6 +43,7 @@ TRI_MUST_CHECK enum tri_status tri_topo_load_xml(struct tri_machine **out, const
     X(SMI_NVLINK, "nvidia-smi nvlink")                                                             \
     X(ROCM, "rocm-smi --showtopo")                                                                 \
     X(AMD_SMI, "amd-smi topology")                                                                 \
+    X(ACCEL, "npu-smi, xpu-smi")                                                                   \
     X(LSPCI, "lspci")                                                                              \
     X(LSPCI_TREE, "lspci -t")                                                                      \
     X(LSTOPO, "lstopo -v")                                                                         \
@@ -64,16 +67,32 @@ struct tri_machines {
     size_t count;
     struct tri_tree
         *files; /* captured files of /sys and /proc (os/tree.h), NULL when there are none */
-    bool lost;  /* a further machine did not fit, or memory ended: what was read is not all */
+    struct tri_machine *rocm_open; /* a table of rocm-smi whose last line has not come yet */
+    struct tri_source rocm_source;
+    bool lost; /* a further machine did not fit, or memory ended: what was read is not all */
 };
 
 void tri_machines_fini(struct tri_machines *set);
 /* The last machine of the set, opened when there is none. NULL: no memory. */
 struct tri_machine *tri_machines_last(struct tri_machines *set);
 
-/* Lines taken from `at` on; 0 when no reader knows the line. */
-size_t tri_topo_read_at(struct tri_machines *set, const char *name, const struct tri_lines *lines,
-                        size_t at, enum tri_topo_kind *kind);
+/* Where a line stands, and which readers it may be for. */
+struct tri_topo_place {
+    const char *name;
+    const struct tri_lines *lines;
+    size_t at;
+    uint64_t hits; /* bits of the readers from tri_topo_words on; ~0: any */
+};
+
+/* Lines taken from the place on; 0 when no reader knows the line. */
+size_t tri_topo_read_at(struct tri_machines *set, const struct tri_topo_place *place,
+                        enum tri_topo_kind *kind);
+/* After the last line of a text. */
+void tri_topo_read_end(struct tri_machines *set);
+
+enum { TRI_TOPO_READERS = 12 };
+/* Puts the readers' words into a sieve, as readers `first` and up. */
+void tri_topo_words(struct tri_sieve *sieve, unsigned first);
 
 /*
  * Adds what /sys and /proc tell: processors, NUMA nodes and huge pages, PCI devices with their

@@ -41,6 +41,13 @@ struct tri__topo_text {
 
 /* A GPU of which nothing is known. */
 struct tri_gpu tri__topo_blank_gpu(void);
+/* GPUs found before it is known which machine they are of. tri_free(gpu). */
+struct tri__topo_found {
+    struct tri_gpu *gpu;
+    size_t gpus;
+};
+/* One more, blank; NULL over TRI_MAX_GPUS or without memory. */
+struct tri_gpu *tri__topo_found_gpu(struct tri__topo_found *found);
 /*
  * Puts GPUs that a reader of nvidia-smi collected into the machine they belong to, by bus id, else
  * by place. Only what `gpu` knows is taken over; lines of its sources are of the text `t`.
@@ -60,10 +67,18 @@ struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_t
 
 /* Each returns the lines taken from `at`, 0 when they are not of its kind. */
 size_t tri__topo_read_matrix(struct tri__topo_text *t, size_t at);
+/* rocm-smi closes its output with a line of its own: without it the last table was cut. */
+void tri__topo_rocm_end(struct tri_machines *set, bool closed);
 size_t tri__topo_read_amd(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_smi_query(struct tri__topo_text *t, size_t at);
+/* A field that smicsv.c knows; any line of names holds one. */
+#define TRI__SMI_CSV_WORDS                                                                         \
+    "index|name|pci.bus_id|gpu_bus_id|pstate|utilization.gpu|memory.used|memory.total|pcie.link|"  \
+    "gpu_idle|sw_power_cap|hw_slowdown|thermal_slowdown|brake_slowdown|mig.mode|fabric.state"
 size_t tri__topo_read_smi_csv(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_smi_table(struct tri__topo_text *t, size_t at);
+size_t tri__topo_read_amd_csv(struct tri__topo_text *t, size_t at);
+size_t tri__topo_read_accel(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_nvlink(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_lspci_tree(struct tri__topo_text *t, size_t at);
 size_t tri__topo_read_lspci(struct tri__topo_text *t, size_t at);
