@@ -18,7 +18,10 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("accuracy: needs numpy (build/peer/venv/bin/python has it)")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ("f32", "exact", "f32")
@@ -29,6 +32,14 @@ OURS = [*((trunk, act, cache) for cache in ("f32", "bf16", "fp8") for act in ("e
           for chunk in ("1", "64") for kda in ("f32", "bf16"))]
 # trunk, experts, without llama.cpp's repacked and AMX buffers
 PEER = [("f32", "f32", False), ("q8_0", "mxfp4", False), ("q8_0", "mxfp4", True)]
+
+
+def name_of(form):
+    return "/".join(form[:3]) + (f", KDA state {form[3]}, {form[4]} a step" if form[3:] else "")
+
+
+def peer_name(form):
+    return f"llama.cpp {form[0]}/{form[1]}{' plain' if form[2] else ''}"
 
 
 def fail(text):
@@ -128,6 +139,20 @@ def read_windows(a):
     return [w for w in windows if len(w) > 1]
 
 
+def check(a):
+    names = [name_of(form) for form in OURS] + [peer_name(form) for form in PEER]
+    for name in (a.only.split(";") if a.only else []):
+        if name not in names:
+            fail(f"--only {name}: no such row; there are {'; '.join(names)}")
+    if a.window < 2:
+        fail(f"--window {a.window}: 2 or more")
+    if not os.access(a.trireme, os.X_OK) or os.path.isdir(a.trireme):
+        fail(f"{a.trireme} is no program: make it first, or name it with --trireme")
+    for path in (pathlib.Path(a.model) / "config.json", pathlib.Path(a.text)):
+        if not path.is_file():
+            fail(f"{path}: no such file")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("model")
@@ -140,14 +165,17 @@ def main():
     p.add_argument("--json", type=pathlib.Path)
     p.add_argument("--trireme", default=str(ROOT / "build" / "release" / "trireme"))
     a = p.parse_args()
+    check(a)
     vocab = json.loads((pathlib.Path(a.model) / "config.json").read_text())["text_config"]["vocab_size"]
     windows = read_windows(a)
+    if not windows:
+        fail(f"{a.text}: not two tokens")
     ours, rows = Ours(a, vocab), []
     references = [ours.logits(ids, REFERENCE) for ids in windows]
     print(f"{sum(map(len, windows))} tokens in {len(windows)} windows of {a.window}\n")
     print("| trunk / activations / cache | mean KL (standard error) | median KL | 99 % | top-1 % | perplexity |\n|---|---:|---:|---:|---:|---:|")
     for form in OURS:
-        name = "/".join(form[:3]) + (f", KDA state {form[3]}, {form[4]} a step" if form[3:] else "")
+        name = name_of(form)
         if a.only and name not in a.only.split(";"):
             continue
         try:
@@ -155,7 +183,7 @@ def main():
         except LookupError as why:
             print(f"| {name} | left out: {why} |")
     for form in PEER if a.peer else []:
-        name = f"llama.cpp {form[0]}/{form[1]}{' plain' if form[2] else ''}"
+        name = peer_name(form)
         if not a.only or name in a.only.split(";"):
             rows.append(measure(Peer(a, vocab, form), form, windows, references, name))
     if a.json:

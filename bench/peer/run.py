@@ -135,6 +135,29 @@ def compare_logits(a, model, peer):
     return both
 
 
+def check(a):
+    """Refuses before anything is installed, made or started."""
+    for name, least in (("pairs", 0), ("reps", 1), ("threads", 1), ("decode", 1), ("prefill", 1), ("kl", 0)):
+        if getattr(a, name) < least:
+            raise SystemExit(f"run.py: --{name} {getattr(a, name)}: {least} or more")
+    if not os.access(a.trireme, os.X_OK) or os.path.isdir(a.trireme):
+        raise SystemExit(f"run.py: {a.trireme} is no program: make it first, or name it with --trireme")
+    if a.model and not (a.model / "config.json").is_file():
+        raise SystemExit(f"run.py: {a.model} is no checkpoint folder: it has no config.json")
+    if a.reference and not os.path.isfile(a.reference):
+        raise SystemExit(f"run.py: --reference {a.reference}: no such file")
+    if not a.pairs and not a.kl:
+        raise SystemExit("run.py: nothing to do: --pairs and --kl are both 0")
+
+
+def do(*command):
+    """Runs a step whose own last line tells what failed."""
+    done = subprocess.run([str(c) for c in command], stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word of why"])[-1]
+        raise SystemExit(f"run.py: {pathlib.Path(command[0]).name} failed: {last}")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "peer", help="venv, llama.cpp, weights")
@@ -152,6 +175,7 @@ def main():
     p.add_argument("--plain", action="store_true", help="llama.cpp without repacked and AMX buffers")
     p.add_argument("--json", type=pathlib.Path, help="write all results here")
     a = p.parse_args()
+    check(a)
     a.work = a.work.resolve()
     from install import install
     driver, python = install(a.work)
@@ -159,10 +183,10 @@ def main():
         os.execv(python, [str(python), *sys.argv])
     model = a.model or a.work / "mini"
     if not model.exists():
-        subprocess.run([a.trireme, "synth", model, "--config", HERE.parent / "mini.json"], check=True)
+        do(a.trireme, "synth", model, "--config", HERE.parent / "mini.json")
     gguf = a.work / (model.name + "-q8.gguf")
     if not gguf.exists():
-        subprocess.run([python, HERE / "export_gguf.py", model, gguf], check=True)
+        do(python, HERE / "export_gguf.py", model, gguf)
     peer = Peer(driver, gguf, a.threads, max(a.prefill, a.decode, a.kl, 512), a.plain)
     print("llama.cpp:", peer.system)
     result = {"system": peer.system, "pairs": pairs(a, model, peer) if a.pairs else []}

@@ -71,6 +71,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_BATCH:
         parse_list(&a->batch, "batch", arg, 1, state);
+        if (!a->batch.n)
+            argp_error(state, "--batch %s: 1 or more; --decode 0 measures no decode", arg);
         return 0;
     case KEY_DEPTH:
         parse_list(&a->depth, "depth", arg, 0, state);
@@ -125,6 +127,17 @@ static const struct argp speed_argp = {
     NULL
 };
 
+/* What would else be refused only after loading, or by what it lets no room for. */
+static enum tri_status check_batch(const struct speed_args *a, struct tri_error *err)
+{
+    int64_t asked = a->flags.options.chunk_tokens, batch = speed_most_batch(a);
+    int64_t chunk = asked ? asked : TRI_MODEL_CHUNK_TOKENS;
+    if (batch <= chunk)
+        return TRI_OK;
+    return tri_fail(err, TRI_ARG, "--batch %lld is above --chunk %lld", (long long)batch,
+                    (long long)chunk);
+}
+
 int tri_cmd_speed(int argc, char **argv)
 {
     struct speed_args a = { .prefill = { { 128, 512 }, 2 },
@@ -141,6 +154,8 @@ int tri_cmd_speed(int argc, char **argv)
     a.flags.options.sequences = speed_most_batch(&a) + 1;
     struct speed_report *report = tri_calloc(1, sizeof *report);
     enum tri_status st = report ? TRI_OK : tri_fail(&err, TRI_NOMEM, "no memory for the report");
+    if (!st)
+        st = check_batch(&a, &err);
     if (!st)
         st = tri_flags_open(&opened, &a.flags, &err);
     if (!st)

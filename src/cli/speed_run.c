@@ -241,6 +241,18 @@ static enum tri_status open_states(struct run *r, struct tri_error *err)
     return st;
 }
 
+static enum tri_status open_read(struct run *r, struct tri_error *err)
+{
+    enum tri_status st =
+        tri_read_test_open(&r->read, r->a->read_bytes, r->pool, r->read_budget, NULL);
+    if (st)
+        tri_fail(err, st,
+                 "no memory for a read test of %.0f MiB beside the model; a smaller --read, or "
+                 "--no-limits",
+                 (double)r->a->read_bytes / 1048576);
+    return st;
+}
+
 static enum tri_status open_run(struct run *r, struct tri_error *err)
 {
     const struct speed_args *a = r->a;
@@ -248,9 +260,7 @@ static enum tri_status open_run(struct run *r, struct tri_error *err)
     int64_t chunk = tri_model_chunk_tokens(r->o->model);
     r->most_batch = speed_most_batch(a);
     r->capacity = speed_capacity(a);
-    if (r->most_batch > chunk)
-        return tri_fail(err, TRI_ARG, "--batch %lld is above --chunk %lld",
-                        (long long)r->most_batch, (long long)chunk);
+    TRI_ASSERT(r->most_batch <= chunk); /* cmd_speed.c */
     r->state = tri_calloc((size_t)r->most_batch, sizeof *r->state);
     r->runs = tri_calloc((size_t)r->most_batch, sizeof *r->runs);
     r->tokens = tri_calloc((size_t)chunk, sizeof *r->tokens);
@@ -268,7 +278,7 @@ static enum tri_status open_run(struct run *r, struct tri_error *err)
     if (!st && !a->no_limits)
         st = tri_budget_open(&r->read_budget, a->read_bytes, err);
     if (!st && !a->no_limits)
-        st = tri_read_test_open(&r->read, a->read_bytes, r->pool, r->read_budget, err);
+        st = open_read(r, err);
     if (!st)
         st = speed_drive_open(&r->drive, r->o, a, err);
     if (st)

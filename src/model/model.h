@@ -22,6 +22,7 @@
 struct tri_model;
 
 enum {
+    TRI_MODEL_CHUNK_TOKENS = 512, /* unless asked */
     TRI_MODEL_MAX_CHUNK_TOKENS = 65536,
     TRI_MODEL_KEEP_TOKENS = 8192,
     TRI_MODEL_TILE_TOKENS = 16 /* of the chunked KDA form (kernels.h) */

@@ -143,6 +143,16 @@ static void heads_piece(void *arg, int64_t h0, int64_t h1, int thread)
     }
 }
 
+/* Heads of a piece while decoding: eight walk the cache together (kernels, mla), and a thread gets
+ * several pieces where it has more, so that one that was held up does not hold up the others. */
+static int64_t decode_grain(int64_t heads, int64_t threads)
+{
+    enum { TOGETHER = 8, PIECES = 4 };
+    int64_t share = heads / threads > 1 ? heads / threads : 1;
+    int64_t grain = (share / PIECES + TOGETHER - 1) / TOGETHER * TOGETHER;
+    return grain > 0 && grain < share ? grain : share;
+}
+
 void tri__mla_forward(struct tri__step *step, int64_t index, const float *x, float *y)
 {
     struct tri_model *m = step->m;
@@ -162,8 +172,7 @@ void tri__mla_forward(struct tri__step *step, int64_t index, const float *x, flo
     tri__set_input(&s.q_in, spec->q_rank ? s.q_a : x, w->q_b.cols, tokens);
     tri__product_of(m, &l.q, &s.q_in, &w->q_b, s.q, w->q_b.rows);
     /* One token: a thread's heads together, so that the cache is read once for all of them. */
-    int64_t grain = heads / tri_pool_threads(m->pool);
-    grain = tokens == step->n_runs && grain > 1 ? grain : 1;
+    int64_t grain = tokens == step->n_runs ? decode_grain(heads, tri_pool_threads(m->pool)) : 1;
     tri_pool_for(m->pool, heads, grain, heads_piece, &l);
 
     tri__set_input(&s.o_in, s.o, w->o.cols, tokens);

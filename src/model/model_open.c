@@ -9,7 +9,6 @@
 #include "os/numa.h"
 
 enum {
-    DEFAULT_CHUNK_TOKENS = 512,
     PROCESS_BYTES = 16 << 20, /* code and stacks */
     WORD_BYTES = 200,         /* of a vocabulary in RAM, each */
     EXPERT_TABLE_BYTES = 48   /* a record of the store, and its share of slots */
@@ -351,7 +350,7 @@ enum tri_status tri_model_open(struct tri_model **out, const char *folder,
     m->budget = budget;
     m->act = options->act;
     m->form = (struct tri_state_form){ options->cache, options->kda_state };
-    m->chunk_tokens = options->chunk_tokens ? options->chunk_tokens : DEFAULT_CHUNK_TOKENS;
+    m->chunk_tokens = options->chunk_tokens ? options->chunk_tokens : TRI_MODEL_CHUNK_TOKENS;
     enum tri_status st = open_parts(m, folder, options, err);
     if (st)
         tri_model_close(m);

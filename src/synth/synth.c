@@ -262,7 +262,7 @@ static enum tri_status make_folder(struct job *j)
     j->made_folder = mkdir(out, 0777) == 0;
     if (j->made_folder || (errno == EEXIST && is_empty_folder(out)))
         return TRI_OK;
-    if (errno != EEXIST && errno != ENOTDIR)
+    if (errno != EEXIST)
         return tri_fail_errno(j->err, TRI_IO, errno, "cannot make %s", out);
     return tri_fail(j->err, TRI_ARG, "%s exists and is not an empty folder; nothing is overwritten",
                     out);

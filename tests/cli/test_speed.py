@@ -180,9 +180,14 @@ class Speed(unittest.TestCase):
 
     def test_refusals(self):
         for args, want in ((["--prefill", "0", "--decode", "0"], "nothing to measure"), (["--prefill", "x"], "--prefill x"),
-                           (["--batch", "0,1"], "--batch"), (["--reps", "0"], "--reps"), (["--read", "1K"], "--read"),
+                           (["--batch", "0,1"], "--batch"), (["--batch", "0"], "1 or more"),
+                           (["--batch", "513"], "above --chunk 512"), (["--reps", "0"], "--reps"), (["--read", "1K"], "--read"),
                            (["--prefill", ",".join("1" * 17)], "at most 16"), (["--batch", "99", "--chunk", "64"], "--chunk")):
             self.assertIn(want, run("speed", self.model, *args, code=2).stderr)
+        done = run("speed", self.model, "--read", "99999T", "--prefill", "4", "--decode", "0", code=1)
+        self.assertIn("a smaller --read", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        run("speed", self.model, "--batch", "512", "--prefill", "0", "--decode", "1", "--reps", "1", "--no-limits")
 
 
 if __name__ == "__main__":

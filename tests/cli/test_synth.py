@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -182,6 +183,25 @@ class Synth(unittest.TestCase):
                 "--set", "hidden_size=65536"]
         self.assertIn("free there", run("synth", new, "--config", self.config, *huge, code=1).stderr)
         self.assertFalse(new.exists())
+
+    def test_a_file_in_the_way(self):
+        done = run("synth", pathlib.Path(self.config) / "deeper", "--config", self.config, code=1)
+        self.assertIn("Not a directory", done.stderr)
+
+    def test_a_disk_that_fills_up(self):
+        """Writing fails half way, here by a limit of the process: one line, and no config.json."""
+        folder = self.dir / "full"
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        done = subprocess.run([TRIREME, "synth", folder, "--config", self.config], capture_output=True, text=True,
+                              preexec_fn=limit)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(str(folder), done.stderr)
+        self.assertFalse((folder / "config.json").exists())
+        shutil.rmtree(folder)
 
     def test_killed_run_is_recognisable(self):
         folder = self.dir / "killed"

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -245,6 +246,38 @@ static void survives_any_failed_allocation(void **state)
     assert_true(n > 25);
 }
 
+/* Levels that turn the trunk into tiles and those that do not: the same bits, for one token, for
+ * few and for many. */
+static void int8_trunk_on_every_level(void **state)
+{
+    (void)state;
+    static const char *const levels[] = { "avx2", "vnni", "amx" };
+    static const int64_t cuts[] = { 1, 2, 1, 5, 15 };
+    static float rows[3][TOKENS][VOCAB];
+    char path[4096];
+    struct tri_model_options options = {
+        .trunk = TRI_TRUNK_INT8, .threads = 2, .chunk_tokens = 64, .act = TRI_ACT_INT8
+    };
+    snprintf(path, sizeof path, "%s/golden/a", TRI_TEST_SHARED);
+    for (int i = 0; i < 3; i++) {
+        struct tri_model *model = NULL;
+        struct tri_state *s = NULL;
+        setenv("TRIREME_ISA", levels[i], 1);
+        assert_int_equal(tri_model_open(&model, path, &options, g.budget, NULL), TRI_OK);
+        unsetenv("TRIREME_ISA");
+        assert_int_equal(tri_model_state(model, TOKENS, &s, NULL), TRI_OK);
+        for (size_t c = 0; c < sizeof cuts / sizeof cuts[0]; c++) {
+            int64_t at = tri_state_tokens(s);
+            struct tri_run run = { s, g.tokens + at, cuts[c], 0, rows[i][at], NULL };
+            assert_int_equal(tri_model_forward(model, &run, 1, NULL, NULL), TRI_OK);
+        }
+        assert_int_equal(tri_state_tokens(s), TOKENS);
+        tri_state_close(s);
+        tri_model_close(model);
+        assert_memory_equal(rows[i], rows[0], sizeof rows[0]);
+    }
+}
+
 int main(void)
 {
     shared_or_skip("golden/a/golden.json");
@@ -253,6 +286,7 @@ int main(void)
         cmocka_unit_test(copies_and_clears),
         cmocka_unit_test(saved_state_continues),
         cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(int8_trunk_on_every_level),
         cmocka_unit_test(a_tight_budget_is_refused_and_leaves_nothing),
         cmocka_unit_test(survives_any_failed_allocation),
     };
