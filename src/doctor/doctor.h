@@ -158,10 +158,11 @@ TRI_MUST_CHECK enum tri_status tri_doctor_snapshot(struct tri_snapshot **out, co
 void tri_doctor_snapshot_close(struct tri_snapshot *snapshot); /* NULL is fine */
 /*
  * Appends one line for each thing that changed from `before` to `now`, `seconds` later. Returns the
- * severity of the worst change (OK: nothing, or only links that woke up).
+ * severity of the worst change (OK: nothing, or only links that woke up). A link of which `now`
+ * says nothing keeps what `before` said, so that the next comparison has it.
  */
 enum tri_severity tri_doctor_write_changes(const struct tri_snapshot *before,
-                                           const struct tri_snapshot *now, double seconds,
+                                           struct tri_snapshot *now, double seconds,
                                            struct tri_buf *out);
 
 #endif

@@ -143,12 +143,18 @@ static void say(struct changes *c, enum tri_severity severity, const char *text)
     c->worst = severity > c->worst ? severity : c->worst;
 }
 
-static void compare_links(struct changes *c, const struct tri_snapshot *a,
-                          const struct tri_snapshot *b)
+/* A sleeping device says "Unknown" and 63 lanes or 255: no news. */
+static bool is_told(const struct tri_link *l)
+{
+    return l->gts > 0 && l->width > 0 && l->width <= 32;
+}
+
+static void compare_links(struct changes *c, const struct tri_snapshot *a, struct tri_snapshot *b)
 {
     char text[200];
     for (size_t i = 0; i < b->links; i++) {
-        const struct watched_link *now = &b->link[i], *was = NULL;
+        struct watched_link *now = &b->link[i];
+        const struct watched_link *was = NULL;
         for (size_t k = 0; k < a->links; k++)
             if (!strcmp(a->link[k].bdf, now->bdf))
                 was = &a->link[k];
@@ -160,7 +166,10 @@ static void compare_links(struct changes *c, const struct tri_snapshot *a,
             say(c, TRI_SEVERITY_INFO, text);
             continue;
         }
-        if (was->sta.gts == now->sta.gts && was->sta.width == now->sta.width)
+        if (!is_told(&now->sta))
+            now->sta = was->sta;
+        if (!is_told(&was->sta) ||
+            (was->sta.gts == now->sta.gts && was->sta.width == now->sta.width))
             continue;
         bool narrower = now->sta.width < was->sta.width, slower = now->sta.gts < was->sta.gts;
         snprintf(text, sizeof text, "%s %s: %g GT/s x%d became %g GT/s x%d%s", what, now->bdf,
@@ -215,7 +224,7 @@ static void compare_counter(struct changes *c, double was, double now, double se
 }
 
 enum tri_severity tri_doctor_write_changes(const struct tri_snapshot *before,
-                                           const struct tri_snapshot *now, double seconds,
+                                           struct tri_snapshot *now, double seconds,
                                            struct tri_buf *out)
 {
     struct changes c = { out, TRI_SEVERITY_OK };

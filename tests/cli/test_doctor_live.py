@@ -73,8 +73,9 @@ class Tree:
     def put(self, path, text):
         full = self.root + path
         os.makedirs(os.path.dirname(full), exist_ok=True)
-        with open(full, "w") as f:
+        with open(full + ".new", "w") as f:
             f.write(text)
+        os.replace(full + ".new", full)  # somebody may be reading
 
     def pci(self, path, cls, vendor, cap, sta=None, buses=None):
         speed, width = sta or cap
@@ -300,6 +301,23 @@ class Watch(unittest.TestCase):
         self.assertRegex(out, r"OK    GPU 0000:43:00\.0: 2\.5 GT/s x16 became 16 GT/s x16: it woke up")
         self.assertRegex(out, r"FAIL  GPU 0000:44:00\.0: 16 GT/s x16 became 16 GT/s x8: lanes were lost")
         self.assertIn("pages swapped out", out)
+
+    def test_unknown_links(self):
+        """A device that sleeps tells nothing: no link is lost, and what it says later is compared with what it said."""
+        t = Tree(self)
+        folder = t.device("0000:43:00.0")
+        t.put(folder + "/current_link_speed", "2.5 GT/s PCIe\n")
+        p = subprocess.Popen([TRIREME, "doctor", "--root", t.root, "--watch=0.1", "--count", "600"],
+                             stdout=subprocess.PIPE, text=True)
+        self.assertIn("watching", p.stdout.readline())
+        for speed, width in (("Unknown", "63"), ("", ""), ("16.0 GT/s PCIe", "16")):
+            t.put(folder + "/current_link_speed", speed + "\n")
+            t.put(folder + "/current_link_width", width + "\n")
+            time.sleep(0.5)
+        self.assertRegex(p.stdout.readline(), r"^[0-9]+ s$")
+        self.assertRegex(p.stdout.readline(), r"2\.5 GT/s x16 became 16 GT/s x16: it woke up")
+        p.terminate()
+        p.communicate()
 
     def test_quiet(self):
         t = Tree(self)
