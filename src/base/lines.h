@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 enum {
-    TRI_LINES_MAX_BYTES = 64 << 20, /* of one file */
+    TRI_LINES_MAX_BYTES = 32 << 20, /* of one file */
     TRI_LINES_MAX = 2 << 20,        /* lines of one file */
     TRI_LINE_MAX_BYTES = 1 << 20 /* a longer line is cut there and tri_lines.cut_lines counts it */
 };

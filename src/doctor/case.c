@@ -343,8 +343,9 @@ enum tri_status tri_doctor_read_bytes(struct tri_doctor *d, const char *name, co
     if (packed)
         return tri_fail(err, TRI_FORMAT, "%s: compressed; unpack it first with %s", name, packed);
     if (bytes > TRI_LINES_MAX_BYTES)
-        return tri_fail(err, TRI_LIMIT, "%s: %zu bytes, at most %d are read", name, bytes,
-                        TRI_LINES_MAX_BYTES);
+        return tri_fail(err, TRI_LIMIT,
+                        "%s: %zu bytes, at most %d are read: give a part (head -c 30M, grep)", name,
+                        bytes, TRI_LINES_MAX_BYTES);
     char *copy = tri_malloc(bytes + 1);
     if (!copy)
         return tri_fail(err, TRI_NOMEM, "%s: no memory", name);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include "base/buf.h"
 
-enum { TRI_TAR_MAX_BYTES = 64 << 20, TRI_TAR_MAX_MEMBERS = 100000, TRI_TAR_MAX_NAME = 320 };
+enum { TRI_TAR_MAX_BYTES = 32 << 20, TRI_TAR_MAX_MEMBERS = 100000, TRI_TAR_MAX_NAME = 320 };
 
 struct tri_tar_member {
     char name[TRI_TAR_MAX_NAME],

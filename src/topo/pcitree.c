@@ -421,14 +421,16 @@ static void join_rates(struct tri_machine *m)
 /* A device listed twice: somebody tried speeds, or looked again under load. */
 static void find_full(struct tri_machine *m)
 {
-    for (size_t i = 0; i < m->pcis; i++) {
-        const struct tri_pci *p = &m->pci[i];
-        if (p->bdf[0] && p->cap.gts > 0 && p->sta.gts >= p->cap.gts)
-            m->pci[tri_machine_find_pci(m, p->bdf)].seen_full = true;
-    }
-    for (size_t i = 0; i < m->pcis; i++)
-        if (m->pci[i].bdf[0])
-            m->pci[i].seen_full |= m->pci[tri_machine_find_pci(m, m->pci[i].bdf)].seen_full;
+    for (int round = 0; round < 2; round++) /* told to the latest of its kind, and by it to all */
+        for (size_t i = 0; i < m->pcis; i++) {
+            struct tri_pci *p = &m->pci[i];
+            int latest = p->bdf[0] ? tri_machine_find_pci(m, p->bdf) : -1;
+            if (latest < 0)
+                continue;
+            if (!round && p->cap.gts > 0 && p->sta.gts >= p->cap.gts)
+                m->pci[latest].seen_full = true;
+            p->seen_full |= m->pci[latest].seen_full;
+        }
 }
 
 void tri_machine_join(struct tri_machine *m)

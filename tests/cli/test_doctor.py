@@ -265,6 +265,20 @@ class Evidence(unittest.TestCase):
         self.assertFalse(any("tokens_per_s" in f.get("cost", {}) for f in report["findings"]))
 
 
+def growing():
+    """A megabyte each of what once cost the square of its length: minutes then, far below a second now."""
+    header = b"\t".join(b"GPU%d" % i for i in range(8))
+    yield b"\t" + header + b"\n" + (b"\t" + header + b"\n") * 26000      # headers without rows
+    yield b"=== Weight between two GPUs ===\n  GPU0 GPU1\nGPU0 0 15\nGPU1 15 0\n" * 15000  # no end line
+    yield b"0000:03:00.0 N/A          N/A\n" * 35000
+    yield b"[\n" * 250000 + b"]\n" * 250000                              # nested, each its own start
+    yield b'{"gpu": 0}\n' * 90000
+    yield b"index, name\n" * 90000                                        # names without rows
+    yield b"".join(b"%02x:%02x.0 VGA compatible controller: x\n" % (i // 32 % 256, i % 32) for i in range(27000))
+    yield b"".join(b"n:%d:1 [0] NCCL INFO Ring 00 : 0 -> 1 via P2P/IPC\n" % (i % 3000) for i in range(18000))
+    yield b"".join(b"-[0000:%02x]-+-00.0-[%02x]----00.0\n" % (i % 256, (i + 1) % 256) for i in range(30000))
+
+
 class CommandLine(unittest.TestCase):
     def test_lost_output(self):
         """What cannot be printed is no verdict."""
@@ -293,7 +307,8 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(p.returncode, 3, path)
                 self.assertEqual(len(p.stderr.strip().split("\n")), 1, p.stderr)
             for data in (bytes(range(256)) * 4000, b"\0" * 100000, b"[" * 200000, b"{\n" * 20000,
-                         b"GPU0 X NV12\n" * 20000, b"<system version=\"1\">" + b"<cpu>" * 50000):
+                         b"GPU0 X NV12\n" * 20000, b"<system version=\"1\">" + b"<cpu>" * 50000,
+                         *growing()):
                 p = subprocess.run([TRIREME, "doctor", put("x", data)], capture_output=True, timeout=120)
                 self.assertIn(p.returncode, (0, 1, 2), data[:20])
 
@@ -317,13 +332,19 @@ class CommandLine(unittest.TestCase):
         nested = b"x"
         for _ in range(40):
             nested = tar(("in.tar", nested, ""))
-        for data in (climbing, circles, bytes(lying), nested, climbing[:700]):
+        deep = b""  # heads only, each the next one's content: as deep as bytes allow
+        for _ in range(3000):
+            info = tarfile.TarInfo("a.tar")
+            info.size = len(deep)
+            deep = info.tobuf(tarfile.USTAR_FORMAT) + deep
+        for data in (climbing, circles, bytes(lying), nested, deep, climbing[:700]):
             with tempfile.NamedTemporaryFile(suffix=".tar") as f:
                 f.write(data)
                 f.flush()
                 p = subprocess.run([TRIREME, "doctor", "--json", f.name], capture_output=True, timeout=30)
             self.assertIn(p.returncode, (0, 1, 2))
             self.assertNotIn(b"root:", p.stdout)
+
     def test_codes(self):
         run = lambda *a: subprocess.run([TRIREME, "doctor", *a], capture_output=True)
         self.assertEqual(run("--no-such-flag").returncode, 3)
