@@ -13,11 +13,14 @@
 #include "os/memory.h"
 #include "os/pool.h"
 
+enum { MOST_TIMEOUT_S = 3600 };
+
 enum {
     KEY_RAM = 0x100,
     KEY_TRUNK,
     KEY_THREADS,
     KEY_CHUNK,
+    KEY_TIMEOUT,
     KEY_LAYERS,
     KEY_ACT,
     KEY_CACHE,
@@ -66,6 +69,8 @@ static const struct argp_option flag_options[] = {
     { "page-cache", KEY_PAGE_CACHE, "YES|NO", 0,
       "Read experts through the page cache (default: only when they all fit)", 11 },
     { "io-depth", KEY_DEPTH, "N", 0, "Reads in flight (default 16)", 11 },
+    { "io-timeout", KEY_TIMEOUT, "SECONDS", 0,
+      "A drive that is silent for so long ends the request (default 30)", 11 },
     { "lookahead", KEY_LOOKAHEAD, "N", 0,
       "Read the next layer's N likeliest experts while a drive would idle (default 0: off)", 11 },
     { "keep-nothing", KEY_NOTHING, 0, 0,
@@ -198,6 +203,10 @@ static error_t parse_expert_flag(int key, char *arg, struct argp_state *state)
     case KEY_DEPTH:
         parse_int_flag(state, "io-depth", arg, TRI_AIO_MAX_DEPTH, &n);
         o->queue_depth = (int)n;
+        return 0;
+    case KEY_TIMEOUT:
+        parse_int_flag(state, "io-timeout", arg, MOST_TIMEOUT_S, &n);
+        o->io_timeout_ms = (int)n * 1000;
         return 0;
     case KEY_LOOKAHEAD:
         if (!tri_parse_int(arg, 0, TRI_EXPERTS_MAX_AHEAD, &o->lookahead))

@@ -185,7 +185,8 @@ static double read_blocks(int fd, char *buffer, size_t block, size_t count, bool
         done += (size_t)n;
     }
 out:
-    tri_aio_close(aio);
+    if (!tri_aio_close(aio))
+        return -1; /* a drive may still write to the buffer */
     return done == count ? seconds() - begin : 0;
 }
 
@@ -230,6 +231,7 @@ enum tri_status tri__doctor_measure_drive(const char *dir, double *gbs, double *
         *gbs = stream > 0 ? FILE_BYTES / stream / 1e9 : 0;
         *iops_4k = random > 0 ? RANDOM_READS / random : 0;
         status = stream > 0 && random > 0 ? TRI_OK : err ? err->status : TRI_IO;
+        raw = stream < 0 || random < 0 ? NULL : raw;
     }
     if (direct >= 0)
         close(direct);
@@ -242,6 +244,6 @@ int tri__doctor_uring_allowed(void)
 {
     struct tri_aio *aio = NULL;
     bool allowed = tri_aio_open(&aio, TRI_AIO_URING, 1, NULL) == TRI_OK;
-    tri_aio_close(aio);
+    (void)tri_aio_close(aio);
     return allowed;
 }

@@ -46,7 +46,9 @@ static void read_heats(struct tri_experts *s)
     struct heat_header h;
     uint64_t sum;
     path_in(path, s, "experts.heat");
-    if (tri_read_file(&data, &bytes, path, file_bytes(s), NULL))
+    struct stat sb; /* a pipe in its place must not hang us */
+    if (stat(path, &sb) || !S_ISREG(sb.st_mode) ||
+        tri_read_file(&data, &bytes, path, file_bytes(s), NULL))
         return;
     if (bytes == file_bytes(s)) {
         memcpy(&h, data, sizeof h);

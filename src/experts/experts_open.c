@@ -200,7 +200,7 @@ enum tri_status tri_experts_open(struct tri_experts **out, const struct tri_chec
 {
     struct tri_experts *s = tri_calloc(1, sizeof *s);
     if (!s) {
-        tri_aio_close(options->aio);
+        (void)tri_aio_close(options->aio);
         return tri_fail(err, TRI_NOMEM, "no memory for the expert store");
     }
     *s = (struct tri_experts){ .ckpt = ckpt,
@@ -228,9 +228,12 @@ void tri_experts_close(struct tri_experts *store)
     if (!store)
         return;
     tri__keep_close(store);
-    tri_aio_close(store->aio); /* before the slots: a drive may still be writing to them */
+    /* Before the slots: a drive may still be writing to them, and keeps them if it never ends. */
+    if (tri_aio_close(store->aio))
+        tri_budget_free(store->budget, TRI_MEM_EXPERTS, store->slots_base, store->slots_bytes);
+    else
+        tri_budget_uncount(store->budget, TRI_MEM_EXPERTS, store->slots_bytes);
     tri__experts_close_files(store);
-    tri_budget_free(store->budget, TRI_MEM_EXPERTS, store->slots_base, store->slots_bytes);
     tri_free(store->fd);
     tri_free(store->on);
     tri_free(store->layer_of_row);

@@ -77,10 +77,14 @@ void tri_drive_test_close(struct tri_drive_test *t)
 {
     if (!t)
         return;
-    tri_aio_close(t->aio);
+    bool whole = tri_aio_close(t->aio);
     for (int i = 0; i < t->files; i++)
         close(t->fd[i]);
-    tri_budget_free(t->budget, TRI_MEM_OTHER, t->memory, t->memory ? t->buffers_bytes + BLOCK : 0);
+    uint64_t bytes = t->memory ? t->buffers_bytes + BLOCK : 0;
+    if (whole)
+        tri_budget_free(t->budget, TRI_MEM_OTHER, t->memory, bytes);
+    else /* a drive may still write there */
+        tri_budget_uncount(t->budget, TRI_MEM_OTHER, bytes);
     tri_free(t);
 }
 

@@ -71,6 +71,7 @@ struct tri_model_options {
     enum tri_expert_io expert_io;
     enum tri_aio_engine engine;    /* how drives are read */
     int queue_depth;               /* reads in flight; 0: TRI_EXPERTS_DEPTH */
+    int io_timeout_ms;             /* of a silent drive; 0: TRI_EXPERTS_TIMEOUT_MS */
     struct tri_folders shard_dirs; /* further folders with shards of this model */
     /* Experts of the next MoE layer that are read ahead while a drive would idle; 0: none. No
      * result depends on it. */

@@ -267,7 +267,7 @@ static enum tri_status tile_trunk(struct tri__trunk *t, struct tri_error *err)
  * Threads of their own while a trunk is loaded: those that wait for the drive leave the CPUs to
  * those that convert, and the drive has a queue.
  */
-enum { MOST_WAITING = 8 };
+enum { MOST_WAITING = 16 };
 
 /* The page cache gains from a copy of the trunk's files only where there is room for both. */
 static bool room_for_files(const struct tri__trunk *t, uint64_t bytes)

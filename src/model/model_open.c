@@ -205,6 +205,7 @@ static enum tri_status open_experts(struct tri_model *m, const char *folder,
                                      .io = options->expert_io,
                                      .engine = options->engine,
                                      .depth = options->queue_depth,
+                                     .timeout_ms = options->io_timeout_ms,
                                      .keep_folder = options->keep_nothing ? NULL : folder,
                                      .notes = options->notes,
                                      .progress = options->progress };

@@ -59,6 +59,13 @@ static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
     return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
+/* A pipe in a file's place must not hang us. */
+static bool is_file(const char *path)
+{
+    struct stat sb;
+    return stat(path, &sb) == 0 && S_ISREG(sb.st_mode);
+}
+
 /* Whole file of a known size, or TRI_FORMAT. */
 static enum tri_status read_sums(const struct tri__pack *p, int64_t unit, uint64_t **out,
                                  struct tri_error *err)
@@ -66,6 +73,8 @@ static enum tri_status read_sums(const struct tri__pack *p, int64_t unit, uint64
     char path[4096], *data = NULL;
     size_t bytes = 0, want = (size_t)pieces_of(p->t->unit[unit].bytes) * sizeof **out;
     unit_path(path, p, unit, "sum");
+    if (access(path, F_OK) == 0 && !is_file(path))
+        return tri_fail(err, TRI_IO, "%s: not a regular file", path);
     enum tri_status st = tri_read_file(&data, &bytes, path, want, err);
     if (!st && bytes != want) {
         tri_free(data);
@@ -132,9 +141,14 @@ static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
 /* Past the page cache if the unit is read every step, or once and is not in it already. */
 static int open_bin(const struct tri__pack *p, int64_t unit, const char *path, bool *direct)
 {
-    int cached = open(path, O_RDONLY | O_CLOEXEC), past = -1;
+    int cached = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), past = -1;
     if (cached < 0)
         return -1;
+    if (!is_file(path)) {
+        close(cached);
+        errno = EINVAL;
+        return -1;
+    }
     if (p->t->windows || (p->t->read_once && !tri_file_cached(cached, 0, p->t->unit[unit].bytes)))
         past = tri_direct_open(path);
     *direct = past >= 0;
@@ -183,7 +197,7 @@ static const char *index_fault(const struct tri__pack *p)
     for (int64_t u = 0; u < t->n_units; u++)
         placed += t->unit[u].bytes;
     snprintf(path, sizeof path, "%s/index.json", p->folder);
-    if (tri_json_load(&json, path, MAX_INDEX_BYTES, NULL) ||
+    if (!is_file(path) || tri_json_load(&json, path, MAX_INDEX_BYTES, NULL) ||
         json_unpack(json, "{s:I,s:s,s:I,s:I,s:I}", "trireme_pack", &version, "format", &format,
                     "fingerprint", &fingerprint, "units", &units, "bytes", &bytes))
         why = "damaged";

@@ -44,17 +44,19 @@ enum tri_status tri_aio_open(struct tri_aio **out, enum tri_aio_engine engine, i
     return st;
 }
 
-void tri_aio_close(struct tri_aio *aio)
+bool tri_aio_close(struct tri_aio *aio)
 {
     if (!aio)
-        return;
+        return true;
     struct tri_aio_done done[16];
     int n = 1;
     while (aio->in_flight && n > 0)
         if (tri_aio_wait(aio, done, 16, CLOSE_WAIT_MS, &n, NULL))
             break;
-    aio->ops->close(aio->self);
-    tri_free(aio);
+    bool free = aio->ops->close(aio->self, aio->in_flight > 0);
+    if (free)
+        tri_free(aio);
+    return free;
 }
 
 const char *tri_aio_name(const struct tri_aio *aio)

@@ -42,8 +42,12 @@ struct tri_aio_done {
  */
 TRI_MUST_CHECK enum tri_status tri_aio_open(struct tri_aio **out, enum tri_aio_engine engine,
                                             int depth, struct tri_error *err);
-/* Waits for what is in flight (at most a second), then closes. */
-void tri_aio_close(struct tri_aio *aio);
+/*
+ * Waits for what is in flight, at most a second from one arrival to the next, then closes. False: a
+ * drive still owes a read and may write to its buffer at any time, so that no buffer may be freed;
+ * threads that wait for it are left behind.
+ */
+bool tri_aio_close(struct tri_aio *aio);
 
 const char *tri_aio_name(const struct tri_aio *aio); /* "io_uring", "threads", "simulated" */
 int tri_aio_depth(const struct tri_aio *aio);

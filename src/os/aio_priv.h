@@ -25,7 +25,9 @@ struct tri__aio_ops {
     enum tri_status (*reap)(void *self, struct tri__aio_attempt *out, int most, int timeout_ms,
                             int *n, struct tri_error *err);
     void (*reg)(void *self, void *base, uint64_t bytes, uint64_t unit_bytes); /* may be NULL */
-    void (*close)(void *self);
+    /* `owing`: some attempts never came. Whether buffers are free now; if not, all that the engine
+     * and its queue consist of stays for whoever waits for the drive. */
+    bool (*close)(void *self, bool owing);
 };
 
 struct tri_aio {

@@ -91,7 +91,7 @@ static enum tri_status threads_reap(void *self, struct tri__aio_attempt *out, in
     return TRI_OK;
 }
 
-static void threads_close(void *self)
+static bool threads_close(void *self, bool owing)
 {
     struct threads *t = self;
     pthread_mutex_lock(&t->lock);
@@ -99,11 +99,14 @@ static void threads_close(void *self)
     pthread_cond_broadcast(&t->work_came);
     pthread_mutex_unlock(&t->lock);
     for (int i = 0; i < t->n; i++)
-        pthread_join(t->id[i], NULL);
+        (void)(owing ? pthread_detach(t->id[i]) : pthread_join(t->id[i], NULL));
+    if (owing) /* a thread that waits in pread comes back to all of this, or never */
+        return false;
     pthread_cond_destroy(&t->work_came);
     pthread_cond_destroy(&t->result_came);
     pthread_mutex_destroy(&t->lock);
     tri_free(t);
+    return true;
 }
 
 enum tri_status tri__aio_threads(struct tri_aio *aio, struct tri_error *err)
@@ -128,7 +131,7 @@ enum tri_status tri__aio_threads(struct tri_aio *aio, struct tri_error *err)
             break;
     }
     if (t->n == 0) {
-        threads_close(t);
+        (void)threads_close(t, false);
         return tri_fail_errno(err, TRI_IO, rc, "cannot start a reading thread");
     }
     aio->ops = &ops;

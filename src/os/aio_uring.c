@@ -97,11 +97,12 @@ static void uring_register(void *self, void *base, uint64_t bytes, uint64_t unit
     tri_free(iov);
 }
 
-static void uring_close(void *self)
+static bool uring_close(void *self, bool owing)
 {
     struct uring *u = self;
     io_uring_queue_exit(&u->ring);
     tri_free(u);
+    return !owing; /* the kernel has given up its requests, not what a drive is doing */
 }
 
 enum tri_status tri__aio_uring(struct tri_aio *aio, struct tri_error *err)

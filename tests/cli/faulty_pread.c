@@ -1,7 +1,8 @@
 /*
  * Preloaded into trireme by tests: pread of files whose name ends in .safetensors goes wrong while
- * the file that PREAD_FAULT names exists; its first word says how (eio, short, zero, slow: each
- * takes a tenth of a second, but for those of the first thread, which opens the model).
+ * the file that PREAD_FAULT names exists; its first word says how: eio, short, zero; stall,
+ * they never end; slow, each takes a tenth of a second. The last two leave alone the first thread,
+ * which opens the model.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -44,6 +45,9 @@ ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
     }
     if (!strcmp(how, "zero"))
         return 0;
+    if (!strcmp(how, "stall"))
+        while (gettid() != getpid())
+            pause();
     if (!strcmp(how, "slow")) {
         if (gettid() != getpid())
             usleep(100000);
