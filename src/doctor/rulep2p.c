@@ -122,9 +122,11 @@ void tri__doctor_rules_p2p(struct tri_doctor *d, const struct tri_machine *m)
 static bool judge_unbridged(struct tri_doctor *d, const struct tri_machine *m)
 {
     size_t all_down = 0, others = 0;
+    double gbs = 0;
     for (size_t i = 0; i < m->gpus; i++) {
         const struct tri__part *part = tri__doctor_part(m->gpu[i].name);
         bool bridged = part && !part->sxm && part->nvlink_gbs > 0;
+        gbs = bridged ? part->nvlink_gbs : gbs;
         all_down += bridged && m->gpu[i].nvlinks_up <= 0 && m->gpu[i].nvlinks_down > 0;
         others += m->gpu[i].nvlinks_up > 0 || (m->gpu[i].nvlinks_down > 0 && !bridged);
     }
@@ -135,7 +137,7 @@ static bool judge_unbridged(struct tri_doctor *d, const struct tri_machine *m)
                          "no NVLink of %s is in use: no bridge is fitted, or it is not recognised",
                          m->gpus > 1 ? "any card" : "the card");
     tri__doctor_cite_fact(d, f, m, m->gpu[0].link_source);
-    tri__doctor_cost(d, f, 0, m->gpus > 1 ? tri__doctor_part(m->gpu[0].name)->nvlink_gbs : 0);
+    tri__doctor_cost(d, f, 0, m->gpus > 1 ? gbs : 0);
     tri__doctor_cure(f,
                      "# fit a bridge between two cards, or reseat it; then nvidia-smi nvlink -s");
     return true;

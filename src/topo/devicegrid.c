@@ -13,7 +13,8 @@
 enum {
     MAX_ROWS = TRI__GRID_MAX_COLUMNS,
     MAX_WORDS = TRI__GRID_MAX_COLUMNS + 16,
-    MAX_BAD = 16 /* rejected rows after one another; then it is no such table */
+    MAX_BAD = 16, /* rejected rows after one another: then it is no such table */
+    MAX_FIRST = 4 /* the same before any good row */
 };
 
 static size_t digits(const char *p, size_t len)
@@ -327,7 +328,7 @@ static void read_rows(struct tri__grid *g, const struct tri_lines *lines, size_t
 {
     size_t last = at, gap = 0, bad = 0;
     g->bad_line = at;
-    for (size_t i = first; i < lines->count && bad < MAX_BAD; i++) {
+    for (size_t i = first; i < lines->count && bad < (g->rows ? MAX_BAD : MAX_FIRST); i++) {
         int got = read_row(g, lines, i);
         if (got) {
             last = i;
