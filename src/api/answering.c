@@ -254,23 +254,29 @@ static bool take_token(struct tri__choice *c, int32_t id, struct tri_error *err)
     return true;
 }
 
-static void put_token_text(struct tri_buf *out, const struct tri__choice *c, int32_t id,
-                           float logprob)
+void tri__put_token_text(struct tri_buf *out, const struct tri_api *api, int32_t id)
 {
     size_t bytes = 0;
-    const char *text = tri_token_bytes(c->x->api->options.tok, id, &bytes);
+    const char *text = tri_token_bytes(api->options.tok, id, &bytes);
     struct tri_utf8_hold hold = { 0 };
     struct tri_buf valid;
     tri_buf_init(&valid, 4 * TRI_TOKEN_MAX_BYTES);
     tri_utf8_push(&hold, text ? text : "", text ? bytes : 0, &valid);
     tri_utf8_finish(&hold, &valid);
-    tri_buf_puts(out, "{\"token\":");
     tri_json_quote(out, valid.data ? valid.data : "", valid.len_bytes);
+    tri_buf_fini(&valid);
+}
+
+static void put_token(struct tri_buf *out, const struct tri__choice *c, int32_t id, float logprob)
+{
+    size_t bytes = 0;
+    const char *text = tri_token_bytes(c->x->api->options.tok, id, &bytes);
+    tri_buf_puts(out, "{\"token\":");
+    tri__put_token_text(out, c->x->api, id);
     tri_buf_printf(out, ",\"logprob\":%.6f,\"bytes\":[", (double)logprob);
     for (size_t i = 0; text && i < bytes; i++)
         tri_buf_printf(out, i ? ",%d" : "%d", (unsigned char)text[i]);
     tri_buf_puts(out, "]");
-    tri_buf_fini(&valid);
 }
 
 void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *e)
@@ -278,12 +284,12 @@ void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *e)
     struct tri_buf *out = &c->logprobs;
     if (out->len_bytes)
         tri_buf_putc(out, ',');
-    put_token_text(out, c, e->chosen.id, e->chosen.logprob);
+    put_token(out, c, e->chosen.id, e->chosen.logprob);
     tri_buf_puts(out, ",\"top_logprobs\":[");
     for (int64_t i = 0; i < e->n_top; i++) {
         if (i)
             tri_buf_putc(out, ',');
-        put_token_text(out, c, e->top[i].id, e->top[i].logprob);
+        put_token(out, c, e->top[i].id, e->top[i].logprob);
         tri_buf_putc(out, '}');
     }
     tri_buf_puts(out, "]}");
@@ -521,7 +527,6 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                  .priority = x->p.priority,
                                  .salt = x->p.salt,
                                  .profile = x->profile && c->index == 0,
-                                 .score = x->p.echo && x->p.logprobs,
                                  .wake = on_wake,
                                  .arg = x };
     r.how = (struct tri_generate){ .sampling = x->p.sampling,
@@ -534,6 +539,7 @@ static bool submit(struct tri__exchange *x, struct tri__choice *c, struct tri_er
                                    .logprobs = x->p.logprobs,
                                    .top_logprobs = x->p.top_logprobs,
                                    .prompt_only = x->p.prompt_only };
+    r.score = tri__scores_wanted(c, &r.score_top);
     r.how.sampling.seed += (uint64_t)(c->index % x->p.n) * 0x9e3779b97f4a7c15u;
     if (x->prompt && c->index == 0)
         tri__exchange_borders(x, &r);

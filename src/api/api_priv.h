@@ -41,9 +41,10 @@ void tri__fault_reply(struct tri_http_request *request, const struct tri__fault 
 
 struct tri__params {
     struct tri_sampling sampling;
-    int64_t max_tokens, min_tokens, n, top_logprobs, priority;
+    int64_t max_tokens, min_tokens, n, top_logprobs, prompt_logprobs, priority;
     bool max_tokens_given, stream, include_usage, continuous_usage, logprobs, ignore_eos, echo;
-    bool prompt_only; /* max_tokens 0 with echo */
+    bool prompt_only;  /* max_tokens 0 with echo */
+    bool score_prompt; /* prompt_logprobs were asked for */
     bool return_token_ids, return_progress, timings_per_token;
     const char *stop[TRI_STOP_MAX_STRINGS]; /* point into the parsed body */
     size_t n_stop;
@@ -98,6 +99,7 @@ struct tri__choice {
     struct tri_buf offsets; /* completions */
     int64_t text_offset;    /* completions */
     bool scored;            /* completions: the prompt's log probabilities were written */
+    bool prompt_told;       /* completions, in a stream: with return_token_ids, its ids */
 };
 
 /* How one dialect writes. Streams call all but `whole`. */
@@ -184,6 +186,17 @@ bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t byte
                           struct tri__fault *fault);
 /* Where later prompts may branch off: positions for tri_job_request. */
 void tri__exchange_borders(const struct tri__exchange *x, struct tri_job_request *r);
+/* A token's text as a JSON string; bytes that are no UTF-8 by themselves become U+FFFD. */
+void tri__put_token_text(struct tri_buf *out, const struct tri_api *api, int32_t id);
+
+/* prompt_scores.c: log probabilities of prompts, for echo and for prompt_logprobs */
+/* Must this choice's job score its prompt, and with how many beside each token? */
+bool tri__scores_wanted(const struct tri__choice *c, int64_t *top);
+/* A 400 if that is more than the limit of tokens. */
+bool tri__scores_check(const struct tri__exchange *x, struct tri__fault *fault);
+/* `,"prompt_logprobs":[...]` of the choice's prompt, if they were asked for. */
+void tri__scores_put(struct tri_buf *out, const struct tri__choice *c);
+
 /* Appends a token's log probability in chat's form to c->logprobs. */
 void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *event);
 void tri__call_id(char out[40], const struct tri__choice *c, size_t call);

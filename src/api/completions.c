@@ -97,7 +97,8 @@ static void add_prompt_scores(struct tri__choice *c)
     tri_buf_puts(&c->items, "null");
     tri_buf_puts(&c->logprobs, "null");
     for (size_t i = 1; i < n; i++)
-        add_token(c, &scores->chosen[i], scores->top + (int64_t)i * scores->n_top, scores->n_top);
+        add_token(c, &scores->chosen[i], scores->top + (int64_t)i * scores->n_top,
+                  c->x->p.top_logprobs);
 }
 
 static void put_chunk(struct tri__choice *c, const char *text, size_t n, const char *finish);
@@ -160,6 +161,9 @@ static void put_chunk(struct tri__choice *c, const char *text, size_t n, const c
         put_logprobs(&x->out, c);
     else
         tri_buf_puts(&x->out, "null");
+    if (!c->prompt_told)
+        tri__openai_prompt_ids(&x->out, c);
+    c->prompt_told = true;
     put_end(&x->out, c, finish);
     tri_buf_puts(&x->out, "]");
     if (x->p.include_usage)
@@ -247,6 +251,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         tri_buf_puts(out, ",\"logprobs\":");
         tell_prompt(c);
         put_logprobs(out, c);
+        tri__scores_put(out, c);
         tri__openai_prompt_ids(out, c);
         put_end(out, c, c->finish);
     }
@@ -315,19 +320,11 @@ static bool read_prompt(struct tri__exchange *x, const json_t *prompt, struct tr
     return true;
 }
 
-/* Log probabilities of prompts cost memory, and a pass over lm_head for every few tokens. */
-static bool check_scores(const struct tri__exchange *x, struct tri__fault *fault)
-{
-    return !x->p.echo || !x->p.logprobs ||
-           tri__limits_field(x->api, TRI_API_LIMIT_echo_tokens,
-                             (int64_t)x->ids.count_tokens * x->p.n, "prompt", fault);
-}
-
 static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
     return tri__params_read(&x->p, x->api, TRI__COMPLETIONS, x->body, fault) &&
-           read_prompt(x, json_object_get(x->body, "prompt"), fault) && check_scores(x, fault) &&
-           tri__structured_prepare(x, TRI__COMPLETIONS, fault);
+           read_prompt(x, json_object_get(x->body, "prompt"), fault) &&
+           tri__scores_check(x, fault) && tri__structured_prepare(x, TRI__COMPLETIONS, fault);
 }
 
 const struct tri__endpoint tri__completions = { "cmpl-", &format, prepare, false };

@@ -212,6 +212,7 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
         put_choice(out, &x->choice[i]);
     tri_buf_puts(out, "],\"usage\":");
     tri__openai_usage(out, x);
+    tri__scores_put(out, &x->choice[0]);
     tri__openai_prompt_ids(out, &x->choice[0]);
     tri__openai_timings(out, &x->choice[0]);
     tri__profile_put(out, &x->choice[0]);
@@ -252,7 +253,7 @@ static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
     return tri__params_read(&x->p, x->api, TRI__CHAT, x->body, fault) &&
            check_parts(x->body, fault) &&
            tri__exchange_render(x, x->text.data, x->text.len_bytes, fault) &&
-           tri__structured_prepare(x, TRI__CHAT, fault);
+           tri__scores_check(x, fault) && tri__structured_prepare(x, TRI__CHAT, fault);
 }
 
 const struct tri__endpoint tri__chat = { "chatcmpl-", &format, prepare, false };

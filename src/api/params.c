@@ -72,11 +72,10 @@ static bool read_bool(const json_t *body, const char *name, bool *out, struct tr
 /* --- what is refused, and what is known ------------------------------------------------------ */
 
 static const char *const refused[] = {
-    "kv_transfer_params", "lora",        "lora_request",  "audio",           "prediction",
-    "web_search_options", "functions",   "function_call", "grammar",         "guided_grammar",
-    "prompt_embeds",      "images",      "image_prompts", "prompt_logprobs", "suffix",
-    "use_beam_search",    "mcp_servers", "container",     "background",      "conversation",
-    "prompt_template"
+    "kv_transfer_params", "lora",      "lora_request",  "audio",        "prediction",
+    "web_search_options", "functions", "function_call", "grammar",      "guided_grammar",
+    "prompt_embeds",      "images",    "image_prompts", "suffix",       "use_beam_search",
+    "mcp_servers",        "container", "background",    "conversation", "prompt_template"
 };
 
 static const char *const known[] = { "messages",
@@ -102,6 +101,7 @@ static const char *const known[] = { "messages",
                                      "best_of",
                                      "logprobs",
                                      "top_logprobs",
+                                     "prompt_logprobs",
                                      "echo",
                                      "stream",
                                      "stream_options",
@@ -504,6 +504,22 @@ static bool read_logprobs(struct tri__params *p, enum tri__dialect dialect, cons
     return true;
 }
 
+/* vLLM's: of the prompt's own tokens, each with this many of the likeliest. */
+static bool read_prompt_logprobs(struct tri__params *p, enum tri__dialect dialect,
+                                 const json_t *body, struct tri__fault *fault)
+{
+    static const char name[] = "prompt_logprobs";
+    const json_t *v;
+    if (!is_given(body, name, &v) || json_is_false(v))
+        return true;
+    if (dialect != TRI__COMPLETIONS && dialect != TRI__CHAT)
+        return tri__fault_bad(fault, name, "%s is not supported on this path", name);
+    if (p->stream) /* there is no place for them in a stream, as vLLM has it */
+        return tri__fault_bad(fault, name, "%s does not go with stream: true", name);
+    p->score_prompt = true;
+    return read_int(body, name, INTS(0, TRI_API_MAX_TOP_LOGPROBS), &p->prompt_logprobs, fault);
+}
+
 static bool read_n(struct tri__params *p, enum tri__dialect dialect, const json_t *body,
                    struct tri__fault *fault)
 {
@@ -556,6 +572,7 @@ bool tri__params_read(struct tri__params *p, const struct tri_api *api, enum tri
            read_bool(body, "ignore_eos", &p->ignore_eos, fault) &&
            read_stop_ids(p, api, body, fault) && read_n(p, dialect, body, fault) &&
            read_stream(p, body, fault) && read_logprobs(p, dialect, body, fault) &&
+           read_prompt_logprobs(p, dialect, body, fault) &&
            read_bool(body, "echo", &p->echo, fault) &&
            read_bool(body, "return_token_ids", &p->return_token_ids, fault) &&
            read_bool(body, "return_progress", &p->return_progress, fault) &&

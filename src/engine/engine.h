@@ -153,8 +153,9 @@ struct tri_logprob {
 struct tri_scores {
     struct tri_logprob *chosen; /* [n_prompt]; [0] is not written */
     struct tri_logprob *top;    /* [n_prompt][n_top], likeliest first; [0] is not written */
-    int64_t n_top;              /* 0..TRI_ENGINE_MAX_TOP_LOGPROBS */
-    int64_t n_done;             /* tokens that were scored, [1] first */
+    int32_t *rank;  /* [n_prompt], 1 + how many ids were likelier; [0] is not written. Or NULL */
+    int64_t n_top;  /* 0..TRI_ENGINE_MAX_TOP_LOGPROBS */
+    int64_t n_done; /* tokens that were scored, [1] first */
 };
 
 struct tri_generate {

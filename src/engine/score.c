@@ -5,6 +5,14 @@
  */
 #include "engine/engine_priv.h"
 
+static int32_t rank_of(const float *row, int64_t vocab, int32_t id)
+{
+    int32_t likelier = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        likelier += row[i] > row[id];
+    return 1 + likelier;
+}
+
 /* Row i of the prompt scores token i + 1; the last row is for the first sampled token. */
 static void take_rows(void *arg, int64_t first, int64_t n, const float *rows)
 {
@@ -21,6 +29,8 @@ static void take_rows(void *arg, int64_t first, int64_t n, const float *rows)
         }
         tri__engine_logprobs(row, vocab, s->tokens[token], &to->chosen[token],
                              to->top + token * to->n_top, to->n_top);
+        if (to->rank)
+            to->rank[token] = rank_of(row, vocab, s->tokens[token]);
         to->n_done++;
     }
 }

@@ -22,6 +22,7 @@ void tri__job_free(struct tri_job *job)
     tri_free(job->ring);
     tri_free(job->scores.chosen);
     tri_free(job->scores.top);
+    tri_free(job->scores.rank);
     tri_free(job->chosen);
     tri_free(job);
 }
@@ -30,11 +31,12 @@ static bool take_scores(struct tri_job *job)
 {
     struct tri_scores *to = &job->scores;
     size_t n = (size_t)job->request.n_tokens;
-    to->n_top = job->request.how.top_logprobs;
+    to->n_top = job->request.score_top;
     to->chosen = tri_calloc(n, sizeof *to->chosen);
+    to->rank = tri_calloc(n, sizeof *to->rank);
     to->top = tri_calloc(n * (size_t)to->n_top + 1, sizeof *to->top);
     job->request.how.scores = to;
-    return to->chosen && to->top;
+    return to->chosen && to->top && to->rank;
 }
 
 static enum tri_status copy_request(struct tri_job *job, const struct tri_job_request *r,
@@ -70,7 +72,8 @@ static enum tri_status check_request(const struct tri_sched *s, const struct tri
                         (long long)r->n_tokens, (long long)s->options.context_tokens);
     if (r->how.n_stop_ids > TRI_ENGINE_MAX_STOP_IDS || r->how.n_bias > TRI_ENGINE_MAX_BIAS)
         return tri_fail(err, TRI_LIMIT, "too many stop ids or biases");
-    if (r->how.top_logprobs < 0 || r->how.top_logprobs > TRI_ENGINE_MAX_TOP_LOGPROBS)
+    if (r->how.top_logprobs < 0 || r->how.top_logprobs > TRI_ENGINE_MAX_TOP_LOGPROBS ||
+        r->score_top < 0 || r->score_top > TRI_ENGINE_MAX_TOP_LOGPROBS)
         return tri_fail(err, TRI_LIMIT, "too many top log probabilities");
     TRI_ASSERT(r->n_borders <= TRI_SCHED_MAX_BORDERS);
     return TRI_OK;

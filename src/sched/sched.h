@@ -85,9 +85,10 @@ struct tri_job_request {
     int64_t borders[TRI_SCHED_MAX_BORDERS], head_tokens;
     size_t n_borders;
     bool profile; /* measure: tri_job_profile */
-    /* Score the prompt (engine.h), with how.top_logprobs beside each token: tri_job_scores. None of
-     * it is then taken from kept states. */
+    /* Score the prompt (engine.h), with score_top ids beside each token, and ranks: tri_job_scores.
+     * None of it is then taken from kept states. */
     bool score;
+    int64_t score_top;
     /* Called when the job is freed, after its last use of how.constraint; NULL: nobody is told. A
      * submit that fails does not call it. Any thread, maybe with the scheduler's lock held. */
     void (*drop_constraint)(void *arg);

@@ -163,6 +163,62 @@ class Echo(WithServer):
             t.join()
         self.assertEqual(texts, [alone] * 2)
 
+    # --- prompt_logprobs: vLLM's way of asking for the same ---
+
+    def check_list(self, told, ids, top):
+        self.assertEqual(len(told), len(ids))
+        self.assertIsNone(told[0])
+        for i, row in enumerate(log_probabilities(ids)[:-1], 1):
+            order = sorted(range(VOCAB), key=lambda t: -row[t])
+            self.assertEqual(next(iter(told[i])), str(ids[i]))
+            self.assertEqual({int(t) for t in told[i]}, {ids[i], *order[:top]})
+            for t, p in told[i].items():
+                self.assertAlmostEqual(p["logprob"], row[int(t)], delta=2e-6)
+                self.assertEqual(p["rank"], 1 + sum(x > row[int(t)] for x in row))
+                self.assertEqual(p["decoded_token"],
+                                 self.server.post("/detokenize", {"tokens": [int(t)]})["prompt"])
+
+    def test_prompt_logprobs(self):
+        plain = {"echo": False, "logprobs": None}
+        for top in (0, 1, 7):
+            got = self.ask(prompt=PROMPTS, prompt_logprobs=top, n=2, **plain)["choices"]
+            self.assertEqual(len(got), 6)
+            for c, prompt in zip(got[::2], PROMPTS):
+                self.check_list(c["prompt_logprobs"], self.ids_of(prompt), top)
+            self.assertEqual([c["prompt_logprobs"] for c in got[::2]],
+                             [c["prompt_logprobs"] for c in got[1::2]])
+        both = self.ask(prompt=PROMPTS[0], prompt_logprobs=7, logprobs=2)["choices"][0]
+        self.assertEqual(both["prompt_logprobs"], got[0]["prompt_logprobs"])
+        self.assertEqual(both["logprobs"], self.ask(prompt=PROMPTS[0], logprobs=2)["choices"][0]["logprobs"])
+        self.assertNotIn("prompt_logprobs", self.ask(prompt=PROMPTS[0])["choices"][0])
+
+    def test_prompt_logprobs_of_a_chat(self):
+        got = self.server.chat("A fox met an owl.", prompt_logprobs=3, return_token_ids=True, n=2, max_tokens=4)
+        self.check_list(got["prompt_logprobs"], got["prompt_token_ids"], 3)
+
+    def test_prompt_logprobs_refused(self):
+        chat = {"messages": [{"role": "user", "content": "a"}], "input": "a", "max_tokens": 1}
+        for path, more in (("/v1/messages", {}), ("/v1/responses", {}),
+                           ("/v1/chat/completions", {"stream": True}), ("/v1/chat/completions", {"prompt_logprobs": 21}),
+                           ("/v1/chat/completions", {"prompt_logprobs": -1})):
+            body = self.server.post(path, {"prompt_logprobs": 0, **chat, **more}, 400)
+            self.assertIn("prompt_logprobs", json.dumps(body))
+        self.server.post("/v1/chat/completions", {"prompt_logprobs": 20, **chat})
+        self.ask(prompt=[300] * 600, prompt_logprobs=0, echo=False, logprobs=None, n=2)
+        self.assertEqual(self.ask(400, prompt=[300] * 601, prompt_logprobs=0, echo=False, logprobs=None)
+                         ["error"]["param"], "prompt")
+
+    # --- ids of prompts in streams ---
+
+    def test_prompt_ids_in_streams(self):
+        events = self.server.events("/v1/completions", {
+            "prompt": PROMPTS, "max_tokens": 3, "return_token_ids": True, "stream": True})[:-1]
+        told = [[] for _ in PROMPTS]
+        for c in (c for e in events for c in e["choices"]):
+            told[c["index"]].append(c.get("prompt_token_ids"))
+        self.assertEqual([t[0] for t in told], [self.ids_of(p) for p in PROMPTS])
+        self.assertFalse(any(later for t in told for later in t[1:]))
+
     def test_cancel(self):
         ids = [300 + i % 900 for i in range(590)]
         for _ in range(5):
