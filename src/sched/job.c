@@ -121,6 +121,7 @@ enum tri_status tri_job_submit(struct tri_job **out, struct tri_sched *sched,
                           (long long)s->stats.waiting);
         if (st == TRI_OK) {
             job->number = s->stats.submitted++;
+            s->owners++;
             job->armed = job->submitted = true;
             tri__job_enqueue(s, job);
             pthread_cond_signal(&s->changed);
@@ -152,8 +153,10 @@ void tri__job_tell(struct tri_job *job, const struct tri_job_event *event)
         job->sched->stats.failed += event->end == TRI_JOB_ERROR;
     }
     if (job->released) {
-        if (job->ended)
+        if (job->ended) {
+            job->sched->owners--; /* not the last: its thread runs */
             tri__job_free(job);
+        }
     } else if (job->armed) {
         job->armed = false;
         job->request.wake(job->request.arg);
@@ -222,6 +225,8 @@ void tri_job_release(struct tri_job *job)
     job->cancelled = true;
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
-    if (ended)
+    if (ended) {
         tri__job_free(job);
+        tri__sched_drop(s);
+    }
 }

@@ -322,6 +322,7 @@ enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine
         s->options.folder_bytes = TRI_SCHED_FOLDER_BYTES;
     s->stats.slots = s->options.slots;
     s->stats.context_tokens = options->context_tokens;
+    s->owners = 1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     pthread_cond_init(&s->keeper.changed, NULL);
@@ -353,6 +354,18 @@ static void save_slots(struct tri_sched *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+void tri__sched_drop(struct tri_sched *s)
+{
+    pthread_mutex_lock(&s->lock);
+    int64_t left = --s->owners;
+    pthread_mutex_unlock(&s->lock);
+    if (left > 0)
+        return;
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    tri_free(s);
+}
+
 void tri_sched_close(struct tri_sched *sched)
 {
     if (!sched)
@@ -372,10 +385,9 @@ void tri_sched_close(struct tri_sched *sched)
         tri_sequence_close(s->slot[i].sequence);
     tri__checkpoints_close(s);
     tri__sched_profile_close(s);
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->lock);
     tri_free(s->slot);
-    tri_free(s);
+    s->slot = NULL;
+    tri__sched_drop(s);
 }
 
 int64_t tri_sched_context_tokens(const struct tri_sched *sched)

@@ -67,7 +67,11 @@ TRI_MUST_CHECK enum tri_status tri_sched_open(struct tri_sched **out, struct tri
                                               struct tri_model *model, struct tri_budget *budget,
                                               const struct tri_sched_options *options,
                                               struct tri_error *err);
-/* Ends every job (TRI_JOB_CANCELLED), then its thread. Jobs must still be released. */
+/*
+ * Ends every job (TRI_JOB_CANCELLED), then its thread. Jobs must still be released, in any order
+ * with this: they can be read until then, and the last of them frees what they share. Engine, model
+ * and budget are no longer needed when this returns.
+ */
 void tri_sched_close(struct tri_sched *sched);
 
 int64_t tri_sched_context_tokens(const struct tri_sched *sched);

@@ -88,6 +88,7 @@ struct tri_sched {
     struct tri_sched_options options;
     pthread_t thread;
     bool has_thread, stopping;
+    int64_t owners; /* whoever opened it, and every job; the last one out frees it */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct tri__sched_slot *slot; /* [options.slots] */
@@ -110,7 +111,11 @@ static inline bool tri__same_salt(struct tri_salt x, struct tri_salt y)
     return x.a == y.a && x.b == y.b;
 }
 
-/* job.c; with the lock held. An end frees the job if its owner has released it. */
+/* sched.c; without the lock: one owner less. */
+void tri__sched_drop(struct tri_sched *s);
+
+/* job.c; with the lock held. An end frees the job if its owner has released it; the scheduler
+ * outlives that, its opener being an owner as long as its thread runs. */
 void tri__job_tell(struct tri_job *job, const struct tri_job_event *event);
 void tri__job_end(struct tri_job *job, enum tri_job_end end);
 void tri__job_free(struct tri_job *job);
