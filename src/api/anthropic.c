@@ -215,7 +215,6 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
 static const struct tri__format format = { .begin = begin,
                                            .text = text,
                                            .call = call,
-                                           .logprob = tri__chat_logprob,
                                            .choice_end = choice_end,
                                            .end = end,
                                            .error = error,
@@ -225,20 +224,19 @@ static const struct tri__format format = { .begin = begin,
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
-{
-    return tri__exchange_turn(x, TRI__MESSAGES, tri__messages_to_chat, fault);
-}
-
-const struct tri__endpoint tri__messages = { "msg_", &format, prepare, false };
+const struct tri__endpoint tri__messages = {
+    "msg_", &format, TRI__MESSAGES, tri__exchange_turn, tri__messages_to_chat, false
+};
 
 static bool count(struct tri__exchange *x, struct tri__fault *fault)
 {
     json_object_set_new(x->body, "max_tokens", json_integer(1)); /* not asked for here */
-    if (!prepare(x, fault))
+    if (!tri__exchange_turn(x, fault))
         return false;
     tri_buf_printf(&x->out, "{\"input_tokens\":%zu}\n", x->ids.count_tokens);
     return true;
 }
 
-const struct tri__endpoint tri__count_tokens = { "msg_", &format, count, true };
+const struct tri__endpoint tri__count_tokens = {
+    "msg_", &format, TRI__MESSAGES, count, tri__messages_to_chat, true
+};

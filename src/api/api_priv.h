@@ -121,12 +121,15 @@ struct tri__format {
 struct tri__endpoint {
     const char *id_prefix;
     const struct tri__format *format;
+    enum tri__dialect dialect;
     /*
      * From x->body (and x->text, as it was sent) to x->p, x->prompt and x->ids; or, if it
      * `answers`, to the whole answer in x->out. Runs on any thread: it may touch x, and of the api
      * only what never changes or has its own lock.
      */
     bool (*prepare)(struct tri__exchange *x, struct tri__fault *fault);
+    /* Another dialect's body as the chat request that the renderer reads; NULL where it is one. */
+    bool (*turn)(struct tri_buf *out, const json_t *body, struct tri__fault *fault);
     bool answers;
 };
 
@@ -153,6 +156,7 @@ struct tri__exchange {
     int64_t created, sequence_number, progress_tokens;
     double begin_s, last_write_s;
     bool profile;                   /* ?profile=1 */
+    bool prepared;                  /* all but its grammar */
     bool began, silent, usage_told; /* silent: a keepalive was sent in this silence */
     atomic_int posts;               /* wake-ups on their way to this thread */
     int64_t prompt_tokens, cached_tokens;
@@ -176,11 +180,8 @@ void tri__exchange_flush(struct tri__exchange *x);
 void tri__exchange_tick(struct tri_api *api);
 void tri__exchange_total(const struct tri__exchange *x, int64_t *completion, int64_t *reasoning);
 int64_t tri__exchange_cached(const struct tri__exchange *x); /* prompt tokens that were kept */
-/* Reads the fields of another dialect, turns its body into a chat request, and renders that. */
-bool tri__exchange_turn(struct tri__exchange *x, enum tri__dialect dialect,
-                        bool (*turn)(struct tri_buf *out, const json_t *body,
-                                     struct tri__fault *fault),
-                        struct tri__fault *fault);
+/* Preparing where the endpoint turns: reads the fields, and renders the body as a chat. */
+bool tri__exchange_turn(struct tri__exchange *x, struct tri__fault *fault);
 /* Renders `json` as a chat into x->prompt and x->ids. */
 bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t bytes,
                           struct tri__fault *fault);
@@ -261,18 +262,24 @@ bool tri__limits_check_body(const struct tri_api *api, const json_t *body,
 
 /*
  * Reading a body, rendering and encoding it may take seconds for a long prompt. Small bodies are
- * prepared at once, large ones on a thread of their own, one at a time, so that other connections
- * do not wait. The exchange is started, answered or refused on the loop's thread in any case.
+ * prepared at once, large ones, and those whose grammar takes long to compile, on a thread of their
+ * own, one at a time, so that other connections do not wait. The exchange is started, answered or
+ * refused on the loop's thread in any case.
  */
 struct tri__preparer;
 enum tri_status tri__preparer_open(struct tri__preparer **out, struct tri_api *api,
                                    struct tri_error *err);
 void tri__preparer_close(struct tri__preparer *p); /* what waits is freed, unanswered */
 void tri__prepare(struct tri__exchange *x);
-/* From x->text to what can be started, answered, or refused with x->fault. Any thread. */
-void tri__prepare_here(struct tri__exchange *x);
+/*
+ * From x->text to what can be started, answered, or refused with x->fault. Any thread. False:
+ * compiling its grammar takes more than `most_work` steps (0: as many as there may be); it can be
+ * gone on with by another call.
+ */
+bool tri__prepare_here(struct tri__exchange *x, uint64_t most_work);
 void tri__preparer_tick(struct tri__preparer *p); /* makes up for a lost wake-up */
 int64_t tri__preparer_waiting(struct tri__preparer *p);
+uint64_t tri__preparer_done(struct tri__preparer *p); /* on the thread, since it was opened */
 
 /* --- replies as they were sampled ------------------------------------------------------------- */
 
@@ -287,9 +294,11 @@ void tri__turns_keep(struct tri__turns *turns, const struct tri__choice *c);
 
 /* --- structured output ------------------------------------------------------------------------ */
 
-/* From x->body to x->grammar, if the answer's form is bounded. After rendering; any thread. */
-bool tri__structured_prepare(struct tri__exchange *x, enum tri__dialect dialect,
-                             struct tri__fault *fault);
+/*
+ * From x->body to x->grammar, if the answer's form is bounded. After rendering; any thread. A fault
+ * whose status is 0: it takes more than most_work steps.
+ */
+bool tri__structured_prepare(struct tri__exchange *x, uint64_t most_work, struct tri__fault *fault);
 /* A grammar at its start, for one job; dropped by the job (arg of the constraint). */
 const struct tri_constraint *tri__constraint_open(struct tri_grammar *grammar,
                                                   struct tri_error *err);

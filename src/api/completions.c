@@ -323,8 +323,8 @@ static bool read_prompt(struct tri__exchange *x, const json_t *prompt, struct tr
 static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
 {
     return tri__params_read(&x->p, x->api, TRI__COMPLETIONS, x->body, fault) &&
-           read_prompt(x, json_object_get(x->body, "prompt"), fault) &&
-           tri__scores_check(x, fault) && tri__structured_prepare(x, TRI__COMPLETIONS, fault);
+           read_prompt(x, json_object_get(x->body, "prompt"), fault) && tri__scores_check(x, fault);
 }
 
-const struct tri__endpoint tri__completions = { "cmpl-", &format, prepare, false };
+const struct tri__endpoint tri__completions = { "cmpl-", &format, TRI__COMPLETIONS,
+                                                prepare, NULL,    false };

@@ -325,6 +325,18 @@ static void set_counters(struct tri__gauges *g, const struct tri_sched_stats *s)
                            (double)(e->prefill_tokens + e->decode_tokens));
 }
 
+/* Reading bodies, and what their answers must look like. */
+static void set_prepared(struct tri__gauges *g, struct tri_api *api)
+{
+    struct tri_grammar_cache_stats forms;
+    tri_grammar_cache_read_stats(api->grammars, &forms);
+    tri_metric_set(g->counter[COUNTER_APART], (double)tri__preparer_done(api->preparer));
+    tri_metric_set(g->counter[COUNTER_GRAMMARS], (double)forms.added);
+    tri_metric_set(g->counter[COUNTER_GRAMMAR_HITS], (double)forms.hits);
+    tri_metric_set(g->gauge[GAUGE_GRAMMARS_KEPT], (double)forms.kept);
+    tri_metric_set(g->gauge[GAUGE_PREPARING], (double)tri__preparer_waiting(api->preparer));
+}
+
 void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_buf *out)
 {
     struct tri_sched_stats s;
@@ -338,7 +350,7 @@ void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_bu
     tri_metric_set(g->gauge[GAUGE_CACHE_USE], all > 0 ? (double)s.held_tokens / all : 0);
     tri_metric_set(g->gauge[GAUGE_CACHE_USE_OLD], all > 0 ? (double)s.held_tokens / all : 0);
     tri_metric_set(g->gauge[GAUGE_STEP_AGE], s.running ? tri__api_now_s() - s.last_step_s : 0);
-    tri_metric_set(g->gauge[GAUGE_PREPARING], (double)tri__preparer_waiting(api->preparer));
+    set_prepared(g, api);
     tri_metric_set(g->gauge[GAUGE_EXPERT_SLOTS], (double)s.experts.slots);
     tri_metric_set(g->gauge[GAUGE_EXPERT_RECORDS], (double)s.experts.records);
     tri_metric_set(g->gauge[GAUGE_CHECKPOINTS], (double)s.ram.checkpoints);

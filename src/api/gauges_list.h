@@ -75,6 +75,10 @@ static const double few[] = { 1, 2, 4, 8 };
     X(FILE_BYTES_WRITTEN, "trireme_checkpoint_written_bytes_total", "Bytes of states written.",    \
       "")                                                                                          \
     X(FILE_BYTES_READ, "trireme_checkpoint_read_bytes_total", "Bytes of states read back.", "")    \
+    X(APART, "trireme_requests_prepared_apart_total",                                              \
+      "Requests read, or their grammar compiled, on a thread of their own.", "")                   \
+    X(GRAMMARS, "trireme_grammars_compiled_total", "Forms of answers compiled.", "")               \
+    X(GRAMMAR_HITS, "trireme_grammar_cache_hits_total", "Forms that were still kept.", "")         \
     X(DRAFTS, "vllm:spec_decode_num_drafts_total", "Drafts (there is no speculation: 0).", "")     \
     X(DRAFTED, "vllm:spec_decode_num_draft_tokens_total", "Drafted tokens (0).", "")               \
     X(ACCEPTED, "vllm:spec_decode_num_accepted_tokens_total", "Accepted of them (0).", "")         \
@@ -102,6 +106,7 @@ static const double few[] = { 1, 2, 4, 8 };
     X(CACHE_USE_OLD, "vllm:gpu_cache_usage_perc", "The same (older name).", "")                    \
     X(STEP_AGE, "trireme_step_age_seconds", "Since the last step while something runs, or 0.", "") \
     X(PREPARING, "trireme_requests_preparing", "Long prompts being read and encoded.", "")         \
+    X(GRAMMARS_KEPT, "trireme_grammars_kept", "Compiled forms of answers that are kept.", "")      \
     X(EXPERT_SLOTS, "trireme_expert_slots", "Experts that fit into RAM.", "")                      \
     X(EXPERT_RECORDS, "trireme_expert_records", "Experts there are.", "")                          \
     X(CHECKPOINTS, "trireme_checkpoints", "States kept for reuse now.", "")                        \

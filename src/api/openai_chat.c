@@ -253,7 +253,7 @@ static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
     return tri__params_read(&x->p, x->api, TRI__CHAT, x->body, fault) &&
            check_parts(x->body, fault) &&
            tri__exchange_render(x, x->text.data, x->text.len_bytes, fault) &&
-           tri__scores_check(x, fault) && tri__structured_prepare(x, TRI__CHAT, fault);
+           tri__scores_check(x, fault);
 }
 
-const struct tri__endpoint tri__chat = { "chatcmpl-", &format, prepare, false };
+const struct tri__endpoint tri__chat = { "chatcmpl-", &format, TRI__CHAT, prepare, NULL, false };

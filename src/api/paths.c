@@ -372,7 +372,7 @@ enum tri_status tri_api_open(struct tri_api **out, const struct tri_api_options 
     enum tri_status st = api->turns ? tri__gauges_open(&api->gauges, api, err)
                                     : tri_fail(err, TRI_NOMEM, "no memory for the api");
     if (st == TRI_OK)
-        st = tri_grammar_vocab_open(&api->vocab, options->tok, err);
+        st = tri_grammar_vocab_open(&api->vocab, options->tok, options->budget, err);
     if (st == TRI_OK)
         st = tri_grammar_cache_open(&api->grammars, err);
     if (st == TRI_OK)

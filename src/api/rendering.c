@@ -22,17 +22,13 @@ bool tri__exchange_render(struct tri__exchange *x, const char *json, size_t byte
     return true;
 }
 
-bool tri__exchange_turn(struct tri__exchange *x, enum tri__dialect dialect,
-                        bool (*turn)(struct tri_buf *out, const json_t *body,
-                                     struct tri__fault *fault),
-                        struct tri__fault *fault)
+bool tri__exchange_turn(struct tri__exchange *x, struct tri__fault *fault)
 {
     struct tri_buf chat;
     tri_buf_init(&chat, TRI_CHAT_MAX_BYTES);
-    bool ok = tri__params_read(&x->p, x->api, dialect, x->body, fault) &&
-              turn(&chat, x->body, fault) &&
-              tri__exchange_render(x, chat.data, chat.len_bytes, fault) &&
-              tri__structured_prepare(x, dialect, fault);
+    bool ok = tri__params_read(&x->p, x->api, x->endpoint->dialect, x->body, fault) &&
+              x->endpoint->turn(&chat, x->body, fault) &&
+              tri__exchange_render(x, chat.data, chat.len_bytes, fault);
     tri_buf_fini(&chat);
     return ok;
 }

@@ -371,16 +371,12 @@ static void whole(struct tri__exchange *x, struct tri_buf *out)
 static const struct tri__format format = { .begin = begin,
                                            .text = text,
                                            .call = call,
-                                           .logprob = tri__chat_logprob,
                                            .choice_end = choice_end,
                                            .end = end,
                                            .error = error,
                                            .keepalive = keepalive,
                                            .whole = whole };
 
-static bool prepare(struct tri__exchange *x, struct tri__fault *fault)
-{
-    return tri__exchange_turn(x, TRI__RESPONSES, tri__responses_to_chat, fault);
-}
-
-const struct tri__endpoint tri__responses = { "resp_", &format, prepare, false };
+const struct tri__endpoint tri__responses = {
+    "resp_", &format, TRI__RESPONSES, tri__exchange_turn, tri__responses_to_chat, false
+};

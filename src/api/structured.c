@@ -267,6 +267,24 @@ static bool refuse(struct tri__fault *fault, const struct tri_error *err)
     return tri__fault_bad(fault, param, "%s", err->text);
 }
 
+/* A grammar that was never asked for, or not lately. Those that are kept make room for it. */
+static enum tri_status compile_new(struct tri_api *api, struct asked *a, struct tri_grammar **out,
+                                   struct tri_error *err)
+{
+    enum tri_status st = tri_grammar_compile(out, api->vocab, &a->r, err);
+    if (st == TRI_UNSUPPORTED && a->lenient && a->r.kind == TRI_GRAMMAR_SCHEMA) {
+        a->r.kind = TRI_GRAMMAR_JSON;
+        *err = (struct tri_error){ 0 };
+        st = tri_grammar_compile(out, api->vocab, &a->r, err);
+    }
+    if (st == TRI_BUDGET) {
+        tri_grammar_cache_clear(api->grammars);
+        *err = (struct tri_error){ 0 };
+        st = tri_grammar_compile(out, api->vocab, &a->r, err);
+    }
+    return st;
+}
+
 static bool compile(struct tri__exchange *x, struct asked *a, struct tri__fault *fault)
 {
     struct tri_api *api = x->api;
@@ -280,28 +298,28 @@ static bool compile(struct tri__exchange *x, struct asked *a, struct tri__fault 
                               "the schemas of a request have at most %d bytes",
                               TRI_GRAMMAR_MAX_SCHEMA_BYTES);
     }
+    enum tri_status st = TRI_OK;
     x->grammar = tri_grammar_cache_find(api->grammars, key.data, key.len_bytes);
     if (!x->grammar) {
-        enum tri_status st = tri_grammar_compile(&x->grammar, api->vocab, &a->r, &err);
-        if (st == TRI_UNSUPPORTED && a->lenient && a->r.kind == TRI_GRAMMAR_SCHEMA) {
-            a->r.kind = TRI_GRAMMAR_JSON;
-            err = (struct tri_error){ 0 };
-            st = tri_grammar_compile(&x->grammar, api->vocab, &a->r, &err);
-        }
+        st = compile_new(api, a, &x->grammar, &err);
         if (st == TRI_OK)
             tri_grammar_cache_add(api->grammars, key.data, key.len_bytes, x->grammar);
     }
     tri_buf_fini(&key);
+    if (st == TRI_LIMIT && a->r.most_work)
+        return false; /* whatever limit it was: told by the one who has the time */
     return x->grammar || refuse(fault, &err);
 }
 
-bool tri__structured_prepare(struct tri__exchange *x, enum tri__dialect dialect,
-                             struct tri__fault *fault)
+bool tri__structured_prepare(struct tri__exchange *x, uint64_t most_work, struct tri__fault *fault)
 {
-    struct asked a = { .r = { .end_ids = x->p.end_ids, .n_end_ids = x->p.n_end_ids } };
+    struct asked a = {
+        .r = { .end_ids = x->p.end_ids, .n_end_ids = x->p.n_end_ids, .most_work = most_work }
+    };
     json_t *tools = x->prompt ? all_tools(x->body) : NULL;
     a.r.start = x->prompt ? tri_prompt_start(x->prompt) : TRI_CHANNEL_NONE;
-    bool ok = take_answer(&a, x->body, dialect, fault) && take_calls(&a, x, tools, fault);
+    bool ok =
+        take_answer(&a, x->body, x->endpoint->dialect, fault) && take_calls(&a, x, tools, fault);
     if (ok && (a.r.kind != TRI_GRAMMAR_TEXT || a.r.tools))
         ok = compile(x, &a, fault);
     json_decref(tools);

@@ -80,5 +80,5 @@ static bool detokenize(struct tri__exchange *x, struct tri__fault *fault)
 
 static const struct tri__format plain = { .anthropic = false };
 
-const struct tri__endpoint tri__tokenize = { "tok-", &plain, tokenize, true };
-const struct tri__endpoint tri__detokenize = { "tok-", &plain, detokenize, true };
+const struct tri__endpoint tri__tokenize = { "tok-", &plain, TRI__CHAT, tokenize, NULL, true };
+const struct tri__endpoint tri__detokenize = { "tok-", &plain, TRI__CHAT, detokenize, NULL, true };

@@ -15,6 +15,7 @@
     X(KDA, "kda")         /* KDA states and convolution tails */                                   \
     X(SCRATCH, "scratch") /* activations of one chunk */                                           \
     X(NET, "net")         /* connections and requests */                                           \
+    X(GRAMMAR, "grammar") /* structured output: compiled grammars, their masks, matchers */        \
     X(OTHER, "other")
 
 enum tri_account {

@@ -286,7 +286,7 @@ int tri_cmd_schema(int argc, char **argv)
     if (!st)
         st = tri_tokenizer_open(&w.tok, path, &err);
     if (!st)
-        st = tri_grammar_vocab_open(&w.vocab, w.tok, &err);
+        st = tri_grammar_vocab_open(&w.vocab, w.tok, NULL, &err);
     if (!st)
         w.end_id = tri_token_named(w.tok, "<|end_of_msg|>");
     if (!st)

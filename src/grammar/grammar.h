@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/mem.h"
 #include "base/status.h"
 #include "text/text.h"
 
@@ -49,9 +50,16 @@ enum {
 
 struct tri_grammar_vocab;
 
-/* `tok` must outlive it. Takes about 60 MB for K3's vocabulary while it is made, 12 MB after. */
+/*
+ * `tok` must outlive it. Takes about 60 MB for K3's vocabulary while it is made, 12 MB after.
+ *
+ * What it, its grammars and their matchers hold is counted on `budget`, account grammar (NULL: not
+ * counted). Where that has no room, a grammar is not compiled (TRI_BUDGET), and masks are not kept
+ * but computed again; a matcher that was opened always goes on.
+ */
 TRI_MUST_CHECK enum tri_status tri_grammar_vocab_open(struct tri_grammar_vocab **out,
                                                       const struct tri_tokenizer *tok,
+                                                      struct tri_budget *budget,
                                                       struct tri_error *err);
 void tri_grammar_vocab_close(struct tri_grammar_vocab *vocab); /* after all its grammars */
 
@@ -79,6 +87,7 @@ struct tri_grammar_request {
     const json_t *tools;
     const char *only_tool; /* a name: no other may be called */
     bool one_call;         /* at most one */
+    uint64_t most_work;    /* steps of compiling, TRI_LIMIT beyond; 0: TRI_GRAMMAR_MAX_WORK */
     const int32_t *end_ids;
     size_t n_end_ids;
 };
@@ -137,8 +146,10 @@ struct tri_grammar *tri_grammar_cache_find(struct tri_grammar_cache *cache, cons
 /* Keeps a reference of its own; without memory it does not. */
 void tri_grammar_cache_add(struct tri_grammar_cache *cache, const char *key, size_t bytes,
                            struct tri_grammar *grammar);
+/* Lets go of all of them. */
+void tri_grammar_cache_clear(struct tri_grammar_cache *cache);
 struct tri_grammar_cache_stats {
-    uint64_t hits, misses;
+    uint64_t hits, misses, added;
     size_t kept;
 };
 void tri_grammar_cache_read_stats(struct tri_grammar_cache *cache,

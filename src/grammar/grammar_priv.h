@@ -27,6 +27,8 @@ struct tri__trie {
 
 struct tri_grammar_vocab {
     const struct tri_tokenizer *tok;
+    struct tri_budget *budget; /* or NULL */
+    uint64_t counted_bytes;
     struct tri_chat_ids chat;
     bool has_chat;
     int32_t ranks;
@@ -118,13 +120,14 @@ struct tri__build {
     const struct tri_grammar_vocab *vocab;
     struct tri_error *err;
     enum tri_status failed; /* sticky */
-    uint64_t work;
+    uint64_t work, most_work;
     const json_t *root;    /* of the schema that is read now, for $ref */
     const char *root_name; /* of it, for errors */
     struct tri_buf path;   /* below it */
     struct tri__rule *rule;
     uint32_t n_rules, cap_rules;
     uint32_t depth;
+    bool loose;                  /* oneOf is taken as anyOf */
     uint32_t any_value, any_key; /* shared rules, 0: not made yet */
     uint32_t end;                /* an END node */
     struct tri_buf text;         /* literals being written */
@@ -250,6 +253,14 @@ uint32_t tri__refuse(struct tri__build *b, const char *keyword, const char *why)
 /* A count keyword: 0..MAX_REPEAT; absent: *out stays. */
 bool tri__read_count(struct tri__build *b, const json_t *schema, const char *keyword,
                      uint32_t *out);
+/* What a $ref leads to, or NULL. */
+const json_t *tri__resolve(const json_t *root, const json_t *reference);
+/* Types of the values that are made for a schema: as declared, else those its keywords are about.
+ * Refuses what is no type. */
+unsigned tri__types_made(struct tri__build *b, const json_t *schema);
+unsigned tri__type_of(const json_t *value);
+/* one_of.c: refuses a list of schemas of which two may hold for one value. */
+void tri__check_one_of(struct tri__build *b, const json_t *list);
 /* What additionalProperties says; no properties and no word: anything goes. */
 const json_t *tri__additional(const json_t *schema);
 
@@ -299,6 +310,7 @@ struct tri__set {
 enum tri_status tri__pool_init(struct tri__pool *pool, const struct tri__net *net);
 void tri__pool_fini(struct tri__pool *pool);
 void tri__pool_clear(struct tri__pool *pool);
+void tri__pool_shrink(struct tri__pool *pool);
 uint32_t tri__pool_frame(struct tri__pool *pool, const struct tri__frame *frame);
 void tri__set_start(struct tri__pool *pool, struct tri__set *out);
 void tri__set_byte(struct tri__pool *pool, const struct tri__way *in, uint32_t n, uint8_t byte,
@@ -333,10 +345,18 @@ struct tri_grammar {
     struct tri_grammar_vocab *vocab;
     struct tri__net net;
     atomic_int references;
-    pthread_mutex_t lock; /* guards masks and stats */
+    pthread_mutex_t lock; /* guards what follows */
     struct tri__masks masks;
     struct tri_grammar_stats stats;
+    uint64_t counted_bytes;
 };
+
+/* Memory that is held on the budget: from *counted to `now` bytes; on failure *counted stays. */
+enum tri_status tri__grammar_count(const struct tri_grammar_vocab *vocab, uint64_t *counted,
+                                   uint64_t now, struct tri_error *err);
+uint64_t tri__net_bytes(const struct tri__net *net);
+uint64_t tri__pool_bytes(const struct tri__pool *pool);
+uint64_t tri__masks_bytes(const struct tri__masks *m, const struct tri_grammar_vocab *vocab);
 
 enum tri_status tri__masks_init(struct tri__masks *m, const struct tri_grammar_vocab *vocab,
                                 const struct tri__net *net);

@@ -35,6 +35,15 @@ static void clear(struct entry *e)
     *e = (struct entry){ 0 };
 }
 
+void tri_grammar_cache_clear(struct tri_grammar_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    for (int i = 0; i < TRI_GRAMMAR_KEPT; i++)
+        clear(&cache->entry[i]);
+    cache->stats.kept = 0;
+    pthread_mutex_unlock(&cache->lock);
+}
+
 void tri_grammar_cache_close(struct tri_grammar_cache *cache)
 {
     if (!cache)
@@ -87,6 +96,7 @@ void tri_grammar_cache_add(struct tri_grammar_cache *cache, const char *key, siz
     if (!e)
         e = oldest;
     cache->stats.kept += e->grammar == NULL;
+    cache->stats.added++;
     clear(e);
     *e = (struct entry){ copy, bytes, tri_grammar_keep(grammar), ++cache->clock };
     pthread_mutex_unlock(&cache->lock);

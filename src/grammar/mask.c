@@ -13,6 +13,7 @@
 #include "base/mem.h"
 
 enum {
+    FIRST_WAYS = 4096,
     MAX_STATES = 6144,        /* each has a row of 1 KiB once it is walked from */
     MAX_WAYS_HELD = 1 << 20,  /* of all states */
     MAX_MASK_BYTES = 4 << 20, /* of all masks */
@@ -26,7 +27,7 @@ enum tri_status tri__masks_init(struct tri__masks *m, const struct tri_grammar_v
                                 const struct tri__net *net)
 {
     *m = (struct tri__masks){ .table_mask = STATE_TABLE - 1 };
-    m->cap_ways = 4096;
+    m->cap_ways = FIRST_WAYS;
     m->way = tri_malloc(m->cap_ways * sizeof *m->way);
     m->state = tri_calloc(MAX_STATES, sizeof *m->state);
     m->table = tri_calloc(STATE_TABLE, sizeof *m->table);
@@ -35,6 +36,13 @@ enum tri_status tri__masks_init(struct tri__masks *m, const struct tri_grammar_v
         return TRI_OK;
     tri__masks_fini(m);
     return TRI_NOMEM;
+}
+
+uint64_t tri__masks_bytes(const struct tri__masks *m, const struct tri_grammar_vocab *vocab)
+{
+    return m->cap_ways * sizeof *m->way + MAX_STATES * sizeof *m->state +
+           STATE_TABLE * sizeof *m->table + (vocab->longest_bytes + 1u) * sizeof *m->depth_state +
+           tri__pool_bytes(&m->pool) + m->bytes;
 }
 
 static void forget(struct tri__masks *m)
@@ -49,7 +57,12 @@ static void forget(struct tri__masks *m)
     if (m->table)
         memset(m->table, 0, STATE_TABLE * sizeof *m->table);
     if (m->pool.table)
-        tri__pool_clear(&m->pool);
+        tri__pool_shrink(&m->pool);
+    struct tri__way *way = tri_realloc(m->way, FIRST_WAYS * sizeof *way);
+    if (way) {
+        m->way = way;
+        m->cap_ways = FIRST_WAYS;
+    }
 }
 
 void tri__masks_fini(struct tri__masks *m)
@@ -305,6 +318,18 @@ static const uint64_t *find_mask(struct tri_grammar *g, struct tri_error *err)
     return mask;
 }
 
+/* Counts what this mask has added; where the budget has no room, none are kept. */
+static void keep_within_budget(struct tri_grammar *g)
+{
+    uint64_t fixed = tri__net_bytes(&g->net);
+    for (int tries = 0; tries < 2; tries++) {
+        uint64_t now = fixed + tri__masks_bytes(&g->masks, g->vocab);
+        if (tri__grammar_count(g->vocab, &g->counted_bytes, now, NULL) == TRI_OK)
+            return;
+        forget(&g->masks);
+    }
+}
+
 enum tri_status tri__masks_get(struct tri_grammar *g, const struct tri__pool *pool,
                                const struct tri__set *set, uint64_t *out, struct tri_error *err)
 {
@@ -322,6 +347,7 @@ enum tri_status tri__masks_get(struct tri_grammar *g, const struct tri__pool *po
     const uint64_t *mask = find_mask(g, err);
     if (mask)
         memcpy(out, mask, g->vocab->words * sizeof *out);
+    keep_within_budget(g);
     g->stats.cache_bytes = m->bytes;
     pthread_mutex_unlock(&g->lock);
     return mask ? TRI_OK : TRI_LIMIT;

@@ -11,7 +11,17 @@ struct tri_matcher {
     struct tri__pool pool, spare;
     struct tri__set now, next, before;
     uint64_t *mask; /* [words] */
+    uint64_t counted_bytes;
 };
+
+static enum tri_status count(struct tri_matcher *m, struct tri_error *err)
+{
+    const struct tri_grammar_vocab *vocab = m->grammar->vocab;
+    return tri__grammar_count(vocab, &m->counted_bytes,
+                              sizeof *m + vocab->words * sizeof *m->mask +
+                                  tri__pool_bytes(&m->pool) + tri__pool_bytes(&m->spare),
+                              err);
+}
 
 enum tri_status tri_matcher_open(struct tri_matcher **out, struct tri_grammar *grammar,
                                  struct tri_error *err)
@@ -26,6 +36,11 @@ enum tri_status tri_matcher_open(struct tri_matcher **out, struct tri_grammar *g
         tri_matcher_close(m);
         return tri_fail(err, TRI_NOMEM, "no memory for a grammar");
     }
+    enum tri_status st = count(m, err);
+    if (st != TRI_OK) {
+        tri_matcher_close(m);
+        return st;
+    }
     tri__set_start(&m->pool, &m->now);
     *out = m;
     return TRI_OK;
@@ -35,6 +50,7 @@ void tri_matcher_close(struct tri_matcher *matcher)
 {
     if (!matcher)
         return;
+    (void)tri__grammar_count(matcher->grammar->vocab, &matcher->counted_bytes, 0, NULL);
     tri__pool_fini(&matcher->pool);
     tri__pool_fini(&matcher->spare);
     tri_free(matcher->mask);
@@ -81,6 +97,7 @@ static void tidy(struct tri_matcher *m)
     struct tri__pool swap = m->pool;
     m->pool = m->spare;
     m->spare = swap;
+    (void)count(m, NULL); /* a few hundred KiB at most: it goes on all the same */
 }
 
 static void copy_set(struct tri__set *to, const struct tri__set *from)

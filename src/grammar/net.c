@@ -22,6 +22,14 @@ void tri__net_fini(struct tri__net *net)
     *net = (struct tri__net){ 0 };
 }
 
+uint64_t tri__net_bytes(const struct tri__net *net)
+{
+    return net->cap_nodes * sizeof *net->node + net->cap_ranges * sizeof *net->range +
+           net->cap_loops * sizeof *net->loop + net->cap_picks * sizeof *net->pick +
+           net->cap_ways * sizeof *net->way +
+           net->n_nodes * (sizeof *net->need + sizeof *net->least);
+}
+
 uint32_t tri__build_fail(struct tri__build *b, enum tri_status status, const char *format, ...)
 {
     char text[400];
@@ -38,9 +46,9 @@ uint32_t tri__build_fail(struct tri__build *b, enum tri_status status, const cha
 bool tri__build_work(struct tri__build *b, uint64_t steps)
 {
     b->work += steps;
-    if (b->work > TRI_GRAMMAR_MAX_WORK)
-        tri__build_fail(b, TRI_LIMIT, "%s: takes more than %d steps to compile", b->root_name,
-                        TRI_GRAMMAR_MAX_WORK);
+    if (b->work > b->most_work)
+        tri__build_fail(b, TRI_LIMIT, "%s: takes more than %lld steps to compile", b->root_name,
+                        (long long)b->most_work);
     return !b->failed;
 }
 
@@ -78,7 +86,9 @@ static uint32_t put(struct tri__build *b, const struct tri__node *node)
 
 enum tri_status tri__build_init(struct tri__build *b, struct tri__net *net, struct tri_error *err)
 {
-    *b = (struct tri__build){ .net = net, .err = err, .root_name = "request" };
+    *b = (struct tri__build){
+        .net = net, .err = err, .most_work = TRI_GRAMMAR_MAX_WORK, .root_name = "request"
+    };
     tri_buf_init(&b->path, 64 << 10);
     tri_buf_init(&b->text, 8u * TRI_GRAMMAR_MAX_SCHEMA_BYTES);
     put(b, &(struct tri__node){ .op = TRI__OP_FAIL });

@@ -81,11 +81,13 @@ static uint32_t put_tool_arguments(struct tri__build *b, const json_t *function,
     uint32_t nodes = b->net->n_nodes, rules = b->n_rules;
     bool strict = json_is_true(json_object_get(function, "strict"));
     b->err = &why;
+    b->loose = !strict;
     b->root = json_object_get(function, "parameters");
     if (!b->root)
         b->root = json_object_get(function, "input_schema"); /* Anthropic's word */
     uint32_t start = tri__put_arguments(b, b->root, next);
     b->err = err;
+    b->loose = false;
     if (b->failed == TRI_UNSUPPORTED && !strict) {
         b->failed = TRI_OK;
         b->net->n_nodes = nodes;

@@ -139,7 +139,7 @@ static unsigned type_named(const char *name)
     return 0;
 }
 
-static unsigned declared_types(struct tri__build *b, const json_t *schema)
+unsigned tri__types_made(struct tri__build *b, const json_t *schema)
 {
     const json_t *type = json_object_get(schema, "type");
     unsigned types = type_named(json_string_value(type));
@@ -277,7 +277,7 @@ static void write_value(struct tri_buf *out, const json_t *v)
     }
 }
 
-static unsigned type_of(const json_t *v)
+unsigned tri__type_of(const json_t *v)
 {
     static const unsigned types[] = {
         [JSON_OBJECT] = TRI__OBJECT,   [JSON_ARRAY] = TRI__ARRAY, [JSON_STRING] = TRI__STRING,
@@ -298,7 +298,7 @@ static uint32_t put_listed(struct tri__build *b, const json_t *list, const struc
     tri_buf_clear(&b->text);
     for (size_t i = 0; literal && ends && i < n; i++) {
         const json_t *item = json_array_get(list, i);
-        if (!(type_of(item) & v->types))
+        if (!(tri__type_of(item) & v->types))
             continue;
         if (json_is_string(item) && v->raw)
             tri_buf_add(&b->text, json_string_value(item), json_string_length(item));
@@ -326,7 +326,7 @@ static uint32_t put_enum(struct tri__build *b, const struct tri__value_of *v, ui
     const json_t *one = json_object_get(v->schema, "const");
     struct tri__value_of narrowed = *v;
     if (has(v->schema, "type"))
-        narrowed.types &= declared_types(b, v->schema);
+        narrowed.types &= tri__types_made(b, v->schema);
     if (!check_alone(b, v->schema, one ? "const" : "enum", true))
         return TRI__NOWHERE;
     if (one) {
@@ -368,11 +368,12 @@ static bool next_token(const char **at, char *out, size_t room)
     }
 }
 
-static const json_t *resolve(const json_t *root, const char *ref)
+const json_t *tri__resolve(const json_t *root, const json_t *reference)
 {
     const json_t *now = root;
+    const char *ref = json_string_value(reference);
     char token[512];
-    if (*ref++ != '#')
+    if (!ref || *ref++ != '#')
         return NULL;
     while (now && *ref) {
         if (*ref++ != '/' || !next_token(&ref, token, sizeof token))
@@ -417,11 +418,10 @@ static uint32_t rule_start(struct tri__build *b, const struct tri__value_of *v)
 
 static uint32_t put_ref(struct tri__build *b, const struct tri__value_of *v, uint32_t next)
 {
-    const char *ref = json_string_value(json_object_get(v->schema, "$ref"));
     struct tri__value_of target = *v;
     if (!check_alone(b, v->schema, "$ref", false))
         return TRI__NOWHERE;
-    target.schema = ref ? resolve(b->root, ref) : NULL;
+    target.schema = tri__resolve(b->root, json_object_get(v->schema, "$ref"));
     if (!target.schema)
         return tri__refuse(b, "$ref", "must lead to a schema within this one (#/...)");
     return tri__put_call(b, rule_start(b, &target), next);
@@ -436,7 +436,7 @@ static uint32_t put_union(struct tri__build *b, const struct tri__value_of *v, c
     struct tri__value_of each = *v;
     uint32_t start = TRI__NOWHERE;
     if (has(v->schema, "type"))
-        each.types &= declared_types(b, v->schema);
+        each.types &= tri__types_made(b, v->schema);
     if (!check_alone(b, v->schema, keyword, true))
         return TRI__NOWHERE;
     if (!json_is_array(list) || json_array_size(list) == 0)
@@ -449,6 +449,8 @@ static uint32_t put_union(struct tri__build *b, const struct tri__value_of *v, c
         start = tri__put_fork(b, tri__put_value(b, &each, next), start);
         tri__path_up(b, was);
     }
+    if (!strcmp(keyword, "oneOf"))
+        tri__check_one_of(b, list); /* after its schemas: they are well-formed */
     return start;
 }
 
@@ -503,7 +505,7 @@ static uint32_t put_schema(struct tri__build *b, const struct tri__value_of *v, 
             return put_union(b, v, unions[i], next);
     if (has(v->schema, "enum") || has(v->schema, "const"))
         return put_enum(b, v, next);
-    unsigned types = v->types & declared_types(b, v->schema);
+    unsigned types = v->types & tri__types_made(b, v->schema);
     return b->failed ? TRI__NOWHERE : put_typed(b, v->schema, types, v->raw, next);
 }
 

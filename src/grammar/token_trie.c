@@ -149,13 +149,26 @@ static bool read_tokens(struct tri_grammar_vocab *v)
     return ok;
 }
 
+static uint64_t held_bytes(const struct tri_grammar_vocab *v)
+{
+    uint64_t bytes = 3 * v->words * sizeof *v->all_ranks + (uint64_t)v->ranks * sizeof(int32_t);
+    for (int c = 0; c < TRI__CLASSES; c++) {
+        const struct tri__trie *t = &v->trie[c];
+        bytes +=
+            (t->cap + 1u) * (sizeof *t->byte + sizeof *t->depth + sizeof *t->id + sizeof *t->end);
+    }
+    return bytes;
+}
+
 enum tri_status tri_grammar_vocab_open(struct tri_grammar_vocab **out,
-                                       const struct tri_tokenizer *tok, struct tri_error *err)
+                                       const struct tri_tokenizer *tok, struct tri_budget *budget,
+                                       struct tri_error *err)
 {
     struct tri_grammar_vocab *v = tri_calloc(1, sizeof *v);
     if (!v)
         return tri_fail(err, TRI_NOMEM, "no memory for the vocabulary of grammars");
     v->tok = tok;
+    v->budget = budget;
     v->ranks = tri_tokenizer_ranks(tok);
     v->words = ((size_t)tri_tokenizer_tokens(tok) + 63) / 64;
     v->has_chat = tri_chat_ids_find(&v->chat, tok, NULL) == TRI_OK;
@@ -163,14 +176,19 @@ enum tri_status tri_grammar_vocab_open(struct tri_grammar_vocab **out,
         tri_grammar_vocab_close(v);
         return tri_fail(err, TRI_NOMEM, "no memory for the vocabulary of grammars");
     }
-    *out = v;
-    return TRI_OK;
+    enum tri_status st = tri__grammar_count(v, &v->counted_bytes, held_bytes(v), err);
+    if (st == TRI_OK)
+        *out = v;
+    else
+        tri_grammar_vocab_close(v);
+    return st;
 }
 
 void tri_grammar_vocab_close(struct tri_grammar_vocab *vocab)
 {
     if (!vocab)
         return;
+    (void)tri__grammar_count(vocab, &vocab->counted_bytes, 0, NULL);
     for (int c = 0; c < TRI__CLASSES; c++) {
         struct tri__trie *t = &vocab->trie[c];
         tri_free(t->byte);

@@ -56,10 +56,35 @@ void tri__pool_fini(struct tri__pool *pool)
     *pool = (struct tri__pool){ 0 };
 }
 
+uint64_t tri__pool_bytes(const struct tri__pool *pool)
+{
+    return pool->cap_frames * sizeof *pool->frame + (pool->table_mask + 1u) * sizeof *pool->table +
+           MAX_TODO * sizeof *pool->todo + SEEN * (sizeof *pool->seen + sizeof *pool->seen_at);
+}
+
 void tri__pool_clear(struct tri__pool *pool)
 {
     memset(pool->table, 0, (pool->table_mask + 1u) * sizeof *pool->table);
     pool->n_frames = 1;
+}
+
+/* Cleared, and as small as at first; without memory for that it stays as large as it is. */
+void tri__pool_shrink(struct tri__pool *pool)
+{
+    struct tri__frame *frame = tri_calloc(FIRST_TABLE / 2, sizeof *frame);
+    uint32_t *table = tri_calloc(FIRST_TABLE, sizeof *table);
+    tri__pool_clear(pool);
+    if (!frame || !table) {
+        tri_free(frame);
+        tri_free(table);
+        return;
+    }
+    tri_free(pool->frame);
+    tri_free(pool->table);
+    pool->frame = frame;
+    pool->cap_frames = FIRST_TABLE / 2;
+    pool->table = table;
+    pool->table_mask = FIRST_TABLE - 1;
 }
 
 static bool grow(struct tri__pool *pool)

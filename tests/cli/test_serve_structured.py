@@ -192,6 +192,30 @@ class Structured(WithServer):
             self.assertIn("logit bias", error["message"])
         self.assertEqual(self.choice(structured_outputs={"regex": "1"}, logit_bias=ban)["message"]["content"], "1")
 
+    def test_what_takes_long_to_compile_is_compiled_apart(self):
+        """The loop's thread compiles as much as a millisecond or two allow, whatever the body's size."""
+        apart = lambda: self.server.metric("trireme_requests_prepared_apart_total")
+        compiled = lambda: self.server.metric("trireme_grammars_compiled_total")
+        number = {"type": "number", "minimum": -123456789, "maximum": 987654321}
+        for n, where in ((1, 0), (90, 1)):
+            names = [f"d{i}" for i in range(n)]
+            heavy = {"$ref": "#/$defs/d0", "$defs": {name: {"type": "object", "properties": {
+                "a": {"$ref": f"#/$defs/{name}"}, "b": number, "c": {"$ref": f"#/$defs/d{(i + 1) % n}"}}}
+                for i, name in enumerate(names)}}
+            self.assertLess(len(json.dumps(heavy)), 16000)
+            was, before = apart(), compiled()
+            self.assertTrue(self.choice(guided_json=heavy, max_tokens=4)["message"]["content"].startswith("{"))
+            self.assertEqual((apart() - was, compiled() - before), (where, 1))
+            self.choice(guided_json=heavy, max_tokens=4)  # kept: nothing to compile
+            self.assertEqual((apart() - was, compiled() - before), (where, 1))
+        was = apart()  # one that is refused in the end
+        many = {"anyOf": [{"type": "string", "pattern": f"^([^a-f]x?){{1,50}}[^\\w]*\\D+{i}$"} for i in range(180)]}
+        self.assertIn("states", self.chat(400, guided_json=many)["error"]["message"])
+        self.assertEqual(apart() - was, 1)
+        self.assertGreater(self.server.metric('trireme_memory_bytes{engine="0",model_name="nano",account="grammar"}'), 0)
+        self.assertGreater(self.server.metric("trireme_grammar_cache_hits_total"), 1)
+        self.assertGreater(self.server.metric("trireme_grammars_kept"), 1)
+
     def test_refused(self):
         bad = {"type": "object", "properties": {"a": {"not": {}}}}
         form = lambda schema, **more: {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}
@@ -216,9 +240,9 @@ class Structured(WithServer):
             if param:
                 self.assertEqual(got["param"], param, got)
         at = {"const": "x" * ((1 << 20) - 200)}
-        self.assertIn("states", self.chat(400, response_format=form(at))["error"]["message"])
+        self.assertIn("states", self.chat(400, guided_json=at)["error"]["message"])
         past = {"const": "x" * (1 << 20)}
-        self.assertIn("1048576", self.chat(400, response_format=form(past))["error"]["message"])
+        self.assertIn("1048576", self.chat(400, guided_json=past)["error"]["message"])
 
 
 if __name__ == "__main__":

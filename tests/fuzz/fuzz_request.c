@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     tri_buf_init(&x->out, TRI__API_MAX_OUT_BYTES);
     tri_buf_init(&x->text, 1 << 20);
     tri_buf_add(&x->text, data + 1, bytes - 1);
-    tri__prepare_here(x);
+    TRI_ASSERT(tri__prepare_here(x, 1000) || tri__prepare_here(x, 0));
     if (x->fault.status) {
         check_fault(&x->fault);
     } else if (x->endpoint->answers) {

@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     json_t *json = NULL;
     if (!tok) {
         TRI_ASSERT(!tri_tokenizer_open(&tok, TRI_TEST_SOURCE "/tests/data/text/small", NULL));
-        TRI_ASSERT(!tri_grammar_vocab_open(&vocab, tok, NULL));
+        TRI_ASSERT(!tri_grammar_vocab_open(&vocab, tok, NULL, NULL));
     }
     if (bytes < 2 ||
         tri_json_parse(&json, "schema", (const char *)data + 1, bytes - 1, 1 << 20, NULL))

@@ -334,6 +334,96 @@ static void test_matchers_do_not_mix(void **state)
     tri_grammar_drop(g);
 }
 
+/* At the fewest steps that it takes, and one below. */
+static void test_most_work(void **state)
+{
+    (void)state;
+    json_t *tools = read_json(tools_text);
+    struct tri_grammar_request r = { .start = TRI_CHANNEL_THINK,
+                                     .calls = TRI_GRAMMAR_MAY_CALL,
+                                     .tools = tools };
+    uint64_t low = 1, high = TRI_GRAMMAR_MAX_WORK;
+    while (low < high) {
+        struct tri_grammar *g = NULL;
+        r.most_work = low + (high - low) / 2;
+        enum tri_status st = tri_grammar_compile(&g, vocab, &r, NULL);
+        assert_true(st == TRI_OK || st == TRI_LIMIT);
+        assert_int_equal(g != NULL, st == TRI_OK);
+        if (st == TRI_OK)
+            high = r.most_work;
+        else
+            low = r.most_work + 1;
+        tri_grammar_drop(g);
+    }
+    assert_in_range(low, 100, 100000);
+    json_decref(tools);
+}
+
+static uint64_t used(const struct tri_budget *budget)
+{
+    struct tri_budget_report now;
+    tri_budget_read(budget, &now);
+    assert_int_equal(now.used_bytes, now.account_used_bytes[TRI_MEM_GRAMMAR]);
+    return now.used_bytes;
+}
+
+/*
+ * Everything is counted, and given back. Without room nothing more is compiled or opened, but what
+ * was opened goes on, with the masks it would have had: none of them is kept.
+ */
+static void test_budget(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":[1,{\"b\":\"some text\"},[2]],\"c\":\"and \\u00e9\"}";
+    struct tri_grammar_request r = { .start = TRI_CHANNEL_RESPONSE, .kind = TRI_GRAMMAR_JSON };
+    struct tri_ids ids = small_ids(tok, text);
+    struct tri_grammar *free_one = compile(&r), *none = NULL;
+    for (int tight = 0; tight < 2; tight++) {
+        struct tri_budget *budget = NULL;
+        struct tri_grammar_vocab *v = NULL;
+        struct tri_grammar *g = NULL;
+        struct tri_matcher *m = NULL, *free_m = NULL;
+        assert_int_equal(tri_budget_open(&budget, 64 << 20, NULL), TRI_OK);
+        assert_int_equal(tri_grammar_vocab_open(&v, tok, budget, NULL), TRI_OK);
+        uint64_t vocab_bytes = used(budget);
+        assert_true(vocab_bytes > 0);
+        assert_int_equal(tri_grammar_compile(&g, v, &r, NULL), TRI_OK);
+        assert_true(used(budget) > vocab_bytes);
+        assert_int_equal(tri_matcher_open(&m, g, NULL), TRI_OK);
+        assert_int_equal(tri_matcher_open(&free_m, free_one, NULL), TRI_OK);
+        uint64_t before = used(budget), rest = tight ? (64 << 20) - before : 0;
+        assert_int_equal(tri_budget_count(budget, TRI_MEM_GRAMMAR, rest, NULL), TRI_OK);
+        for (size_t i = 0; i < ids.count_tokens; i++) {
+            const uint64_t *mask = tri_matcher_allowed(m, NULL);
+            const uint64_t *free_mask = tri_matcher_allowed(free_m, NULL);
+            assert_non_null(mask);
+            assert_memory_equal(mask, free_mask, tri_matcher_words(m) * sizeof *mask);
+            assert_true(tri_matcher_take(m, ids.data[i]));
+            assert_true(tri_matcher_take(free_m, ids.data[i]));
+        }
+        struct tri_grammar_stats stats;
+        tri_grammar_read_stats(g, &stats);
+        if (tight) {
+            assert_int_equal(stats.cache_bytes, 0);
+            assert_int_equal(used(budget), 64 << 20);
+            assert_int_equal(tri_grammar_compile(&none, v, &r, NULL), TRI_BUDGET);
+            assert_int_equal(tri_matcher_open(&free_m, g, NULL), TRI_BUDGET);
+        } else {
+            assert_true(used(budget) >= before + stats.cache_bytes);
+        }
+        tri_budget_uncount(budget, TRI_MEM_GRAMMAR, rest);
+        tri_matcher_close(m);
+        tri_matcher_close(free_m);
+        tri_grammar_drop(g);
+        assert_int_equal(used(budget), vocab_bytes);
+        tri_grammar_vocab_close(v);
+        assert_int_equal(used(budget), 0);
+        tri_budget_close(budget);
+    }
+    tri_grammar_drop(free_one);
+    tri_ids_fini(&ids);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -373,11 +463,13 @@ int main(void)
         cmocka_unit_test(test_strict_and_lenient_tools),
         cmocka_unit_test(test_kept_grammars),
         cmocka_unit_test(test_matchers_do_not_mix),
+        cmocka_unit_test(test_most_work),
+        cmocka_unit_test(test_budget),
         cmocka_unit_test(test_no_memory),
     };
     tok = small_open();
     end_id = tri_token_named(tok, "<|end_of_msg|>");
-    if (tri_grammar_vocab_open(&vocab, tok, NULL) != TRI_OK)
+    if (tri_grammar_vocab_open(&vocab, tok, NULL, NULL) != TRI_OK)
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tri_grammar_vocab_close(vocab);
