@@ -150,9 +150,13 @@ async function readEvents(response, take) {
   }
 }
 
+function rate(x) { return x < 100 ? x.toFixed(1) : Math.round(x).toLocaleString(); }
+
 function busy(on) {
+  const held = document.activeElement === $("send") || document.activeElement === $("stop");
   $("send").hidden = on;
   $("stop").hidden = !on;
+  if (held) (on ? $("stop") : $("say")).focus();  // a control that goes takes its focus with it
   $("log").setAttribute("aria-busy", on);
 }
 
@@ -182,7 +186,8 @@ async function answer() {
     });
     if (!usage) throw new Error("The server ended the answer");
     const s = (performance.now() - first) / 1000, n = usage.completion_tokens;
-    out.finish(`${n} tokens, ${(n > 1 ? (n - 1) / s : 0).toFixed(1)}/s, first after ${((first - begin) / 1000).toFixed(2)} s` +
+    const speed = n > 1 ? `, ${rate((n - 1) / s)}/s` : "", wait = ((first - begin) / 1000).toFixed(2);
+    out.finish(`${n} ${n === 1 ? "token" : "tokens"}${first ? `${speed}, first after ${wait} s` : ""}` +
       `, ${usage.prompt_tokens_details.cached_tokens} of ${usage.prompt_tokens} prompt tokens reused` + (reason === "length" ? ", cut by length" : ""), "done");
   } catch (e) {
     const stopped = e.name === "AbortError";
@@ -191,7 +196,8 @@ async function answer() {
   running = null;
   busy(false);
   $("status").textContent = "";
-  $("say").focus();
+  /* Back to the message, unless the reader went elsewhere meanwhile. */
+  if (document.activeElement === document.body || document.activeElement === $("stop")) $("say").focus();
 }
 
 $("form").onsubmit = (e) => {
@@ -209,10 +215,14 @@ $("say").onkeydown = (e) => {
 $("stop").onclick = () => running && running.abort();
 document.addEventListener("keydown", (e) => { if (e.key === "Escape" && running) running.abort(); });
 $("clear").onclick = () => { if (running) running.abort(); messages.length = 0; $("log").replaceChildren($("hint")); $("hint").hidden = false; $("say").focus(); };
-$("toggle").onclick = () => {
-  $("panel").hidden = !$("panel").hidden;
-  $("toggle").setAttribute("aria-expanded", !$("panel").hidden);
-};
+function showPanel(on) {
+  $("panel").hidden = !on;
+  $("toggle").setAttribute("aria-expanded", on);
+}
+$("toggle").onclick = () => showPanel($("panel").hidden);
+const narrow = matchMedia("(max-width: 800px)");  // as in style.css
+showPanel(!narrow.matches);
+narrow.addEventListener("change", () => showPanel(!narrow.matches));
 $("key").value = sessionStorage.getItem("key") || "";
 $("key").onchange = () => { sessionStorage.setItem("key", $("key").value); findModel(); };
 
@@ -259,7 +269,7 @@ function line(id, datasets, { max, ticks, stacked } = {}) {
     options: { animation: false, responsive: true, maintainAspectRatio: false, spanGaps: false,
       interaction: { mode: "index", intersect: false },
       plugins: { legend: { align: "start", labels: { color: dim, boxWidth: 14, boxHeight: 2, padding: 6, font: { size: 11 } } } },
-      scales: { x: { display: false }, y: { ...bytes, min: 0, suggestedMax: max, stacked: !!stacked, grid: { color: css("--line") },
+      scales: { x: { display: false }, y: { ...bytes, min: 0, suggestedMax: max, stacked: !!stacked, grid: { color: css("--line"), drawBorder: false },
         ticks: { color: dim, maxTicksLimit: 4, font: { size: 11 }, callback: ticks || ((v) => v.toLocaleString()) } } } } });
 }
 
@@ -269,7 +279,7 @@ function openCharts() {
   charts = { tokens: line("c_tokens", [dataset("made", series.tokens, 0), dataset("prompt", series.prompt, 1)], { max: 10 }),
     requests: line("c_requests", [dataset("running", series.running, 0), dataset("waiting", series.waiting, 1)], { max: 4 }),
     hits: line("c_hits", [dataset("prompt tokens", series.cache, 0), dataset("experts", series.experts, 1)], { max: 100, ticks: percent }),
-    read: line("c_read", [dataset("from drives", series.read, 0)], { ticks: size }),
+    read: line("c_read", [dataset("bytes", series.read, 0)], { ticks: size }),
     memory: line("c_memory", Object.keys(accounts).map((k, i) => dataset(k, accounts[k], i, true)), { stacked: true, ticks: size }) };
 }
 
@@ -316,7 +326,7 @@ function draw(m, now) {
   push("read", made ? d("trireme_disk_read_bytes_total") / made : null);
   pushAccounts(m);
   numbers([["Running, waiting", `${m["vllm:num_requests_running"]}, ${m["vllm:num_requests_waiting"]}`],
-    ["Tokens made", m["vllm:generation_tokens_total"]],
+    ["Tokens made", m["vllm:generation_tokens_total"].toLocaleString()],
     ["Slots in use", (100 * m["vllm:kv_cache_usage_perc"]).toFixed(1) + " %"],
     ["Prompt tokens reused", (percent(m["vllm:prefix_cache_hits_total"], m["vllm:prefix_cache_queries_total"]) || 0).toFixed(1) + " %"],
     ["Kept states", `${m.trireme_checkpoints} (${size(m.trireme_checkpoint_bytes)})`],

@@ -54,7 +54,8 @@ class Page:
             self.do("Emulation.setEmulatedMedia",
                     features=[{"name": "prefers-color-scheme", "value": "dark"}])
         self.do("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && document.getElementById('numbers').children.length > 0")
+        self.wait("document.readyState === 'complete' && document.getElementById('model').textContent === 'nano' && "
+                  "(document.getElementById('panel').hidden || document.getElementById('numbers').children.length > 0)")
 
     def do(self, method, **params):
         self.n += 1
@@ -85,6 +86,15 @@ class Page:
     def idle(self):
         self.wait("document.getElementById('stop').hidden")
 
+    def key(self, name, text="", code=0):
+        """A key of the keyboard, to whatever has the focus."""
+        press = {"key": name, "windowsVirtualKeyCode": code, "text": text}
+        self.do("Input.dispatchKeyEvent", type="keyDown", **press)
+        self.do("Input.dispatchKeyEvent", type="keyUp", **press)
+
+    def focus(self):
+        return self.js("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 20)")
+
     def shot(self, path):
         data = self.do("Page.captureScreenshot", format="png")["data"]
         pathlib.Path(path).write_bytes(base64.b64decode(data))
@@ -96,6 +106,54 @@ class Page:
     def close(self):
         self.kill()
         assert not self.faults, self.faults
+
+
+def by_keyboard(page):
+    """No mouse: what Tab reaches, in order; write, send, stop, ask again."""
+    page.js("document.activeElement.blur()")
+    reached = []
+    for _ in range(12):
+        page.key("Tab", code=9)
+        reached.append(page.focus())
+    for name in ("To the message field", "clear", "toggle", "Settings", "log", "say", "send"):
+        assert name in reached, (name, reached)
+    page.js("document.getElementById('say').focus()")
+    page.do("Input.insertText", text="Tell me a long story about a ship.")
+    page.key("Enter", "\r", 13)
+    page.wait("document.querySelector('.turn.assistant') !== null")
+    page.wait("!document.getElementById('stop').hidden")
+    page.key("Escape", code=27)
+    page.idle()
+    assert page.focus() == "say", page.focus()
+    assert "Stopped" in page.js("document.getElementById('log').textContent")
+    page.js("document.querySelector('.tools button').focus()")
+    page.key("Enter", "\r", 13)
+    page.wait("document.querySelectorAll('.turn.assistant').length == 1 && "
+              "!document.getElementById('log').textContent.includes('Stopped')")
+    page.key("Escape", code=27)
+    page.idle()
+    assert page.js("document.querySelectorAll('.turn').length") == 2
+    page.js("document.getElementById('clear').click()")
+
+
+def clear_meanwhile(page, server):
+    """A new chat in the middle of an answer: it ends, and nothing of it is in the next request."""
+    page.say("Tell me a long story about a ship.")
+    page.wait("document.querySelector('.turn.assistant > .text')?.textContent.length > 20")
+    page.js("document.getElementById('clear').click()")
+    page.idle()
+    assert page.js("messages.length") == 0 and page.js("document.querySelectorAll('.turn').length") == 0
+    assert page.js("document.getElementById('hint').hidden") is False
+    page.say("Hi")
+    page.idle()
+    page.wait("document.querySelectorAll('.turn').length == 2")
+    assert page.js("messages.length") == 2 and page.js("messages[0].content") == "Hi"
+    for _ in range(100):
+        if server.metric("vllm:num_requests_running") == 0:
+            break
+        time.sleep(0.1)
+    assert server.metric("vllm:num_requests_running") == 0
+    page.js("document.getElementById('clear').click()")
 
 
 def main():
@@ -114,6 +172,8 @@ def main():
     page.wait("document.querySelector('.turn.assistant > .text')?.textContent.length > 60")
     assert not page.js("document.getElementById('stop').hidden")
     page.shot(f"{out}/streaming.png")
+    page.js("document.querySelector('.think').open = true")
+    page.shot(f"{out}/thinking.png")
     page.do("Network.emulateNetworkConditions", downloadThroughput=-1, **slow)
     page.idle()
     assert "tokens" in page.js("document.querySelector('.tools').textContent")
@@ -142,6 +202,16 @@ def main():
     assert "Stopped" in page.js("document.getElementById('log').textContent")
     for t in threads:
         t.join()
+    page.do("Network.emulateNetworkConditions", downloadThroughput=9000, **slow)
+    page.js("document.getElementById('clear').click()")
+    clear_meanwhile(page, server)
+    by_keyboard(page)
+    page.close()
+    page = Page(url, dark=True)
+    page.say("Tell me a story about an owl.")
+    page.idle()
+    page.js("document.getElementById('settings').open = true")
+    page.shot(f"{out}/dark_settings.png")
     page.close()
     page = Page(url, 420, 800, dark=True)
     page.say("Hi")
@@ -150,8 +220,10 @@ def main():
     page.js("document.getElementById('settings').open = true")
     page.shot(f"{out}/narrow_settings.png")
     page.js("document.getElementById('settings').open = false;"
-            "document.getElementById('panel').scrollIntoView()")
+            "document.getElementById('toggle').click()")
+    page.wait("document.getElementById('numbers').children.length > 0")
     page.shot(f"{out}/narrow_panel.png")
+    page.js("document.getElementById('toggle').click()")
     # a refused request says why and leaves no empty turn in the conversation
     page.js("document.getElementById('temperature').value = 9")
     page.say("And now?")
