@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/json.h"
 
 enum { MAX_KEY_BYTES = 2 * TRI_GRAMMAR_MAX_SCHEMA_BYTES };
 
@@ -118,7 +119,12 @@ static bool take_value(struct asked *a, const json_t *v, const char *form, const
 {
     if (!strcmp(form, "json")) {
         if (json_is_string(v)) {
-            a->wrapped = json_loads(json_string_value(v), JSON_REJECT_DUPLICATES, NULL);
+            struct tri_error err = { 0 };
+            size_t bytes = json_string_length(v);
+            if (tri_json_parse(&a->wrapped, name, json_string_value(v), bytes, bytes, &err) !=
+                TRI_OK)
+                return tri__fault_from(fault, &err) ||
+                       tri__fault_bad(fault, name, "%s is no JSON", name);
             v = a->wrapped;
         }
         return take_schema(a, v, name, fault);

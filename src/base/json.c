@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/json_priv.h"
 #include "base/mem.h"
 
 /*
@@ -46,8 +47,8 @@ enum tri_status tri_json_parse(json_t **out, const char *name, const char *text,
         return tri_fail(err, TRI_LIMIT, "%s: JSON nested deeper than %d levels", name,
                         TRI_JSON_MAX_DEPTH);
     json_error_t why;
-    json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (!json && !why.text[0]) /* jansson says what is wrong with a text, and nothing of memory */
+    json_t *json = NULL;
+    if (!tri__json_load(&json, text, bytes, &why))
         return tri_fail(err, TRI_NOMEM, "%s: no memory for its JSON", name);
     if (!json) {
         char safe[200];
