@@ -327,9 +327,20 @@ static void on_hup(void *arg)
         fprintf(stderr, "trireme: the old keys stay: %s\n", err.text);
 }
 
+/* While the server closes: states are being written, and who asks again does not want to wait. What
+ * is half-written is removed by the next start. */
+static void leave_now(int signal)
+{
+    (void)signal;
+    _exit(TRI_EXIT_OK);
+}
+
+/* libevent puts these back when its loop has gone. */
 static enum tri_status watch_signals(struct watch *w, struct tri_error *err)
 {
     struct tri_http *http = w->served->http;
+    signal(SIGTERM, leave_now);
+    signal(SIGINT, leave_now);
     if (tri_http_signal(http, SIGTERM, on_term, w) != TRI_OK ||
         tri_http_signal(http, SIGINT, on_term, w) != TRI_OK ||
         tri_http_signal(http, SIGHUP, on_hup, w) != TRI_OK ||
@@ -372,6 +383,7 @@ int tri_cmd_serve(int argc, char **argv)
     struct tri_error err = { 0 };
     tri_cli_parse(&argp, argc, argv, TRI_EXIT_USAGE, &o);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* before and after it means something */
     enum tri_status st = check_reach(&o, &err);
     if (st == TRI_OK)
         st = tri_serve_open(&served, &o, &err);

@@ -11,7 +11,12 @@
 /* Memory left for other things when slots are sized to what fits. */
 static const uint64_t slack_bytes = 16 << 20;
 /* For structured output: the vocabulary's tries (K3: 12 MB), compiled grammars and their masks. */
-static const uint64_t grammar_bytes = 48 << 20;
+static uint64_t grammar_bytes(const struct tri_serve_options *o)
+{
+    uint64_t ram = o->flags.ram_bytes, most = 48 << 20; /* ram 0: what the machine has */
+    return ram && ram / 64 < most ? ram / 64 : most;
+}
+
 static const int64_t spare_descriptors = 64;
 /* Prompt rows of a step that others wait for too (docs/findings/071-serve-load.md). */
 static const int64_t shared_rows = 128;
@@ -82,7 +87,7 @@ static uint64_t room_bytes(const struct tri_served *s, const struct tri_serve_op
                    &cost);
     uint64_t fixed =
         (cost.kda_bytes + (uint64_t)spec->vocab * sizeof(uint32_t)) * (uint64_t)o->parallel +
-        slack_bytes + grammar_bytes + o->cache_bytes +
+        slack_bytes + grammar_bytes(o) + o->cache_bytes +
         (o->cache_folder ? cost.kda_bytes + index_bytes : 0);
     uint64_t left = now.ceiling_bytes - now.used_bytes;
     return left < fixed ? 0 : left - fixed;
@@ -245,7 +250,7 @@ enum tri_status tri_serve_open(struct tri_served *out, const struct tri_serve_op
     /* Experts take what is left: room for all slots and kept states must not be theirs. */
     flags.options.context_tokens = options->context_tokens;
     flags.options.sequences = options->parallel;
-    flags.options.keep_bytes = options->cache_bytes + 2 * slack_bytes + grammar_bytes;
+    flags.options.keep_bytes = options->cache_bytes + 2 * slack_bytes + grammar_bytes(options);
     if (st == TRI_OK)
         st = tri_tokenizer_open(&out->tok, folder, err);
     if (st == TRI_OK)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum { READ_HIGH_BYTES = 256 << 10, EARLY_ADMIT_BYTES = 64 << 10 };
+static const int64_t linger_most_bytes = 16 << 20;
 static const double linger_s = 2, body_grace_s = 10;
 /* While draining: a request that is on its way on a kept connection is still answered (503). */
 static const double drain_idle_s = 0.5;
@@ -72,6 +73,7 @@ static void begin_linger(struct tri_http_request *c)
 {
     c->phase = TRI__HTTP_LINGER;
     c->linger_until_s = tri__http_now_s() + linger_s;
+    c->linger_bytes = 0;
     struct evbuffer *in = bufferevent_get_input(c->bev);
     evbuffer_drain(in, evbuffer_get_length(in));
     half_close_when_flushed(c);
@@ -320,7 +322,10 @@ static void on_read(struct bufferevent *bev, void *arg)
     struct tri_http_request *c = arg;
     if (c->phase == TRI__HTTP_LINGER) {
         struct evbuffer *in = bufferevent_get_input(bev);
+        c->linger_bytes += (int64_t)evbuffer_get_length(in);
         evbuffer_drain(in, evbuffer_get_length(in));
+        if (waiting(c) == 0 && c->linger_bytes > linger_most_bytes)
+            tri__http_conn_free(c); /* whoever sends on and on has had the time to read */
         return;
     }
     process(c);

@@ -47,6 +47,7 @@ struct tri_http_request {
     bool began, chunked_out, ended, close_after, full, in_handler, peer_closed, admitted;
     size_t tick_output; /* bytes waiting at the last tick */
     double stalled_since_s, linger_until_s;
+    int64_t linger_bytes; /* read and thrown away since the answer */
 };
 
 struct tri__http_post {

@@ -195,7 +195,7 @@ static void sleep_until_news(struct tri_sched *s)
         pthread_cond_wait(&s->changed, &s->lock);
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_nsec += 100000000;
     t.tv_sec += t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
@@ -301,6 +301,16 @@ static enum tri_status check_options(const struct tri_sched_options *o,
     return TRI_OK;
 }
 
+/* Waits by the clock that nobody sets. */
+static void init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t how;
+    pthread_condattr_init(&how);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &how);
+    pthread_condattr_destroy(&how);
+}
+
 enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine,
                                struct tri_model *model, struct tri_budget *budget,
                                const struct tri_sched_options *options, struct tri_error *err)
@@ -324,7 +334,7 @@ enum tri_status tri_sched_open(struct tri_sched **out, struct tri_engine *engine
     s->stats.context_tokens = options->context_tokens;
     s->owners = 1;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    init_condition(&s->changed);
     pthread_cond_init(&s->keeper.changed, NULL);
     s->taps = (struct tri_taps){ .layer = on_layer, .arg = s };
     tri_engine_watch(engine, &s->taps);
