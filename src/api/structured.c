@@ -123,8 +123,9 @@ static bool take_value(struct asked *a, const json_t *v, const char *form, const
             size_t bytes = json_string_length(v);
             if (tri_json_parse(&a->wrapped, name, json_string_value(v), bytes, bytes, &err) !=
                 TRI_OK)
-                return tri__fault_from(fault, &err) ||
-                       tri__fault_bad(fault, name, "%s is no JSON", name);
+                return err.status == TRI_NOMEM
+                           ? tri__fault_from(fault, &err)
+                           : tri__fault_bad(fault, name, "%s holds no valid JSON", name);
             v = a->wrapped;
         }
         return take_schema(a, v, name, fault);
