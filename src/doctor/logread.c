@@ -7,6 +7,8 @@
 #include <string.h>
 #include "doctor/doctor_priv.h"
 
+enum { MAX_PREEMPTIONS = 1000000000 }; /* a log that tells of more is not believed */
+
 /* The number after `key` (commas inside are thousands); 0 when the key is absent. */
 static double number_after(const char *text, const char *key)
 {
@@ -116,7 +118,11 @@ static bool read_refusal(struct tri__engine *e, const char *text, struct tri__sp
         }
     if (tri_text_find(text, "is preempted by") || tri_text_find(text, "Retract requests") ||
         tri_text_find(text, "KV cache pool is full")) {
+        /* older vLLM tells every 50th only, with their number so far */
+        double told = number_after(text, "total_num_cumulative_preemption");
         e->preemptions++;
+        if (told > (double)e->preemptions && told <= MAX_PREEMPTIONS)
+            e->preemptions = (size_t)told;
         once(&e->preempted, at);
         return true;
     }

@@ -58,7 +58,7 @@ static void write_machine(const struct tri_machine *m, struct tri_buf *out)
     tri_buf_puts(out, "\nPaths between GPUs\n       ");
     for (size_t b = 0; b < m->gpus; b++)
         tri_buf_printf(out, "%*zu", CELL, b);
-    tri_buf_puts(out, "   NUMA  near adapter\n");
+    tri_buf_puts(out, m->nics ? "   NUMA  near adapter\n" : "   NUMA\n");
     for (size_t a = 0; a < m->gpus; a++) {
         tri_buf_printf(out, "  GPU%-2zu", a);
         for (size_t b = 0; b < m->gpus; b++)
@@ -78,6 +78,8 @@ static void write_machine(const struct tri_machine *m, struct tri_buf *out)
             tri_buf_puts(out, "      ?");
         if (*near)
             tri_buf_printf(out, "  %s (%s)", near, tri_path_name(best));
+        else if (m->nics)
+            tri_buf_puts(out, "  -");
         if (m->gpu[a].name[0])
             tri_buf_printf(out, "  %s", m->gpu[a].name);
         tri_buf_putc(out, '\n');

@@ -279,6 +279,34 @@ def growing():
     yield b"".join(b"-[0000:%02x]-+-00.0-[%02x]----00.0\n" % (i % 256, (i + 1) % 256) for i in range(30000))
 
 
+class Words(unittest.TestCase):
+    def test_adapters_are_adapters(self):
+        """The column of near adapters is there when the input lists one, and holds nothing else."""
+        seen = set()
+        for name, *_ in expected():
+            path = os.path.join(OWN, name)
+            text = subprocess.run([TRIREME, "doctor", path], capture_output=True, text=True).stdout
+            report = doctor(path)[1] if "Paths between GPUs" in text else {}
+            if len(report.get("machines", [])) != 1:
+                continue
+            nics = {n["name"] for n in report["machines"][0].get("nics", [])}
+            self.assertEqual("near adapter" in text, bool(nics), name)
+            seen.add(bool(nics))
+            for row in re.findall(r"^  GPU\d+ .*", text, re.M) if nics else ():
+                cell = re.search(r" (?:\d+|\?)  (-|\S+) ?(?:$|\(|  )", row)
+                self.assertTrue(cell and cell[1] in nics | {"-"}, (name, row))
+        self.assertEqual(seen, {False, True})
+
+    def test_preemptions(self):
+        """Every line counts one, and a line that tells a larger number so far is believed, within reason."""
+        line = "WARNING scheduler.py:1057] Sequence group 7 is preempted by PreemptionMode.RECOMPUTE mode"
+        for tails, times in (([""], 1), (["", ""], 2), (["=1", "=51", "=101"], 101), (["=51", ""], 52), (["=0", "=-5"], 2),
+                             (["=1000000000"], 1000000000), (["=1000000001"], 1), (["=" + "9" * 40], 1)):
+            said = "\n".join(line + (" total_num_cumulative_preemption" + t if t else "") for t in tails)
+            titles = [f["title"] for f in judge(said.encode())["findings"]]
+            self.assertIn(f"requests were thrown out of the cache {times} times and computed again", titles)
+
+
 class CommandLine(unittest.TestCase):
     def test_lost_output(self):
         """What cannot be printed is no verdict."""
