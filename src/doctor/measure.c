@@ -192,9 +192,13 @@ out:
 
 static enum tri_status write_file(int fd, const char *block, struct tri_error *err)
 {
-    for (size_t at = 0; at < FILE_BYTES; at += STREAM_BYTES)
-        if (pwrite(fd, block, STREAM_BYTES, (off_t)at) != STREAM_BYTES)
-            return tri_fail_errno(err, TRI_IO, errno, "test file of 256 MiB");
+    /* A short write has no reason; the next one, of what is left, has. */
+    for (size_t at = 0; at < FILE_BYTES;) {
+        ssize_t n = pwrite(fd, block, STREAM_BYTES - at % STREAM_BYTES, (off_t)at);
+        if (n <= 0)
+            return tri_fail_errno(err, TRI_IO, n ? errno : ENOSPC, "test file of 256 MiB");
+        at += (size_t)n;
+    }
     if (fsync(fd))
         return tri_fail_errno(err, TRI_IO, errno, "test file");
     return TRI_OK;
@@ -206,24 +210,24 @@ enum tri_status tri__doctor_measure_drive(const char *dir, double *gbs, double *
     char path[4096];
     const char *tmp = dir ? dir : tri_env("TMPDIR");
     snprintf(path, sizeof path, "%s/trireme-doctor-XXXXXX", tmp && *tmp ? tmp : ".");
-    int fd = mkstemp(path), direct = -1;
+    int fd = mkstemp(path);
     if (fd < 0)
         return tri_fail_errno(err, TRI_IO, errno, "%s", path);
     enum tri_status status = TRI_OK;
+    int direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (direct < 0)
+        status = tri_fail_errno(err, TRI_UNSUPPORTED, errno, "direct reads in %s", tmp ? tmp : ".");
+    unlink(path); /* before it grows: who is killed from here on leaves nothing */
     char *raw = tri_malloc((STREAM_DEPTH > RANDOM_DEPTH ? STREAM_DEPTH : RANDOM_DEPTH) *
                                (size_t)STREAM_BYTES +
                            RANDOM_BYTES);
     char *buffer = raw ? raw + (RANDOM_BYTES - (uintptr_t)raw % RANDOM_BYTES) % RANDOM_BYTES : NULL;
-    if (!raw)
+    if (status == TRI_OK && !raw)
         status = tri_fail(err, TRI_NOMEM, "no memory for the drive test");
     if (status == TRI_OK) {
         memset(buffer, 0x5a, STREAM_BYTES);
         status = write_file(fd, buffer, err);
     }
-    direct = status == TRI_OK ? open(path, O_RDONLY | O_DIRECT | O_CLOEXEC) : -1;
-    unlink(path);
-    if (status == TRI_OK && direct < 0)
-        status = tri_fail_errno(err, TRI_UNSUPPORTED, errno, "direct reads in %s", tmp ? tmp : ".");
     if (status == TRI_OK) {
         double stream =
             read_blocks(direct, buffer, STREAM_BYTES, FILE_BYTES / STREAM_BYTES, false, err);

@@ -3,6 +3,7 @@ reading it back, --watch. Every made tree is healthy but for the fault its test 
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import tarfile
@@ -342,6 +343,22 @@ class Live(unittest.TestCase):
         self.assertTrue(memory, rep["notes"])
         gbs = float(re.search(r"at ([\d.]+) GB/s", memory[0]["title"])[1])
         self.assertTrue(0.2 < gbs < 2000, gbs)
+
+    def test_measured_drive_leaves_nothing(self):
+        """The test file has no name once it grows; a drive that takes only a part of it is told with the reason."""
+        with tempfile.TemporaryDirectory() as d:
+            p = subprocess.Popen([TRIREME, "doctor", "--measure", "--measure-dir", d], stdout=subprocess.DEVNULL)
+            while p.poll() is None:
+                for name in os.listdir(d):
+                    try:
+                        self.assertEqual(os.stat(os.path.join(d, name)).st_size, 0)
+                    except FileNotFoundError:
+                        pass
+            self.assertEqual(os.listdir(d), [])
+            for size in (0, 1 << 20, (5 << 20) + 4096):
+                p = subprocess.run([TRIREME, "doctor", "--measure", "--measure-dir", d], capture_output=True, text=True,
+                                   preexec_fn=lambda n=size: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)))
+                self.assertRegex(p.stdout, "the drive was not measured: test file of 256 MiB: File too large")
 
     def test_html(self):
         t = Tree(self)
