@@ -14,9 +14,10 @@
 #include "base/mem.h"
 #include "cli/usage.h"
 #include "cli/doctor_price.h"
+#include "cli/out_file.h"
 #include "doctor/doctor.h"
 
-enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3 };
+enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3, MAX_READINGS = 1000000000 };
 enum {
     KEY_ROOT = 0x100,
     KEY_JSON,
@@ -106,8 +107,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_COUNT: {
         char *end = NULL;
         a->watch_count = strtol(arg, &end, 10);
-        if (*end || a->watch_count < 1)
-            argp_error(state, "--count takes a number from 1");
+        if (*end || a->watch_count < 1 || a->watch_count > MAX_READINGS)
+            argp_error(state, "--count takes a number from 1 to %d", MAX_READINGS);
         return 0;
     }
     case ARGP_KEY_ARG:
@@ -179,12 +180,12 @@ static enum tri_status read_inputs(struct tri_doctor *d, const struct doctor_arg
 static enum tri_status write_file(const char *path, const struct tri_buf *buf,
                                   struct tri_error *err)
 {
-    FILE *f = fopen(path, "wb");
-    if (!f)
-        return tri_fail(err, TRI_IO, "%s: cannot be written", path);
-    bool bad = fwrite(buf->data, 1, buf->len_bytes, f) != buf->len_bytes;
-    bad |= fclose(f) != 0;
-    return bad ? tri_fail(err, TRI_IO, "%s: not all was written", path) : TRI_OK;
+    struct tri_out_file out;
+    enum tri_status status = tri_out_file_open(&out, path, 0666, err);
+    if (status)
+        return status;
+    fwrite(buf->data, 1, buf->len_bytes, out.f); /* the commit tells what failed */
+    return tri_out_file_commit(&out, err);
 }
 
 static enum tri_status report(const struct tri_doctor *d, const struct doctor_args *a,

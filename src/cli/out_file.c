@@ -15,6 +15,8 @@ static enum tri_status place(struct tri_out_file *out, const char *path, struct 
 {
     struct stat sb;
     char real[PATH_MAX];
+    if (!*path)
+        return tri_fail(err, TRI_ARG, "the name of a file to write is empty");
     bool exists = stat(path, &sb) == 0;
     const char *name = exists && realpath(path, real) ? real : path;
     if (exists && S_ISDIR(sb.st_mode))

@@ -317,6 +317,36 @@ class CommandLine(unittest.TestCase):
                 self.assertEqual(p.returncode, 3, how)
                 self.assertIn("cannot be written", p.stderr)
 
+    def test_files_are_whole_or_absent(self):
+        """A file that cannot be written to its end is not there; an older one stays; one line says why."""
+        with tempfile.TemporaryDirectory() as tmp:
+            for option, before in ((o, b) for o in ("--gather", "--html") for b in (None, b"older")):
+                path = os.path.join(tmp, "out")
+                if before:
+                    with open(path, "wb") as f:
+                        f.write(before)
+                for size in (0, 700):
+                    p = subprocess.run([TRIREME, "doctor", f"{option}={path}"], stdin=subprocess.DEVNULL, capture_output=True,
+                                       preexec_fn=lambda n=size: resource.setrlimit(resource.RLIMIT_FSIZE, (n, n)), text=True)
+                    self.assertEqual(p.returncode, 3)
+                    self.assertRegex(p.stderr, r"\Atrireme: cannot write [^\n]*out: File too large\n\Z")
+                    self.assertEqual(os.listdir(tmp), ["out"] if before else [])
+                if before:
+                    self.assertEqual(read(path), before)
+                    os.remove(path)
+            for path in ("", tmp, os.path.join(tmp, "no", "x"), "/dev/full"):
+                for option in ("--gather", "--html"):
+                    p = subprocess.run([TRIREME, "doctor", f"{option}={path}"], capture_output=True, text=True)
+                    self.assertEqual((p.returncode, p.stderr.count("\n")), (3, 1), p.stderr)
+                    self.assertEqual(os.listdir(tmp), [])
+
+    def test_counts(self):
+        """What is no count is refused, also what no number can hold."""
+        for count in ("", "0", "-1", "1.5", "nan", "1000000001", "9" * 20, "9" * 400):
+            p = subprocess.run([TRIREME, "doctor", "--watch=0.1", f"--count={count}"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(p.returncode, 3, count)
+            self.assertRegex(p.stderr, r"\A[^\n]*--count takes a number from 1 to 1000000000\n\Z")
+
     def test_hostile_files(self):
         """Compressed, endless, huge and foreign inputs: one line and code 3, or a report; never a hang."""
         with tempfile.TemporaryDirectory() as tmp:
