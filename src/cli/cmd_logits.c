@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/json.h"
 #include "cli/model_flags.h"
 #include "cli/out_file.h"
@@ -278,6 +279,14 @@ static enum tri_status open_file(struct tri_out_file *out, const char *path, str
     return path ? tri_out_file_open(out, path, 0666, err) : TRI_OK;
 }
 
+/* Two names of one file: it would hold neither. Devices may be named twice. */
+static bool one_file(FILE *a, FILE *b)
+{
+    struct stat x, y;
+    return !fstat(fileno(a), &x) && !fstat(fileno(b), &y) && S_ISREG(x.st_mode) &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static enum tri_status commit_files(struct work *w, struct tri_error *err)
 {
     enum tri_status st = w->out.f ? tri_out_file_commit(&w->out, err) : TRI_OK;
@@ -308,6 +317,8 @@ static enum tri_status open_work(struct work *w, const struct logits_args *a, st
         st = open_file(&w->out, a->out, err);
     if (!st)
         st = open_file(&w->residual, a->residual, err);
+    if (!st && w->out.f && w->residual.f && one_file(w->out.f, w->residual.f))
+        st = tri_fail(err, TRI_ARG, "--out and --residual name the same file, %s", a->out);
     return st;
 }
 

@@ -133,6 +133,25 @@ class Whole(Unlucky):
         self.one_line(self.sh("", "logits", self.model, "--tokens", "1", "--out", self.dir, rc=1),
                       "folder")
 
+    def test_one_file_for_two_outputs(self):
+        """Refused by any two names of it, before work; devices take both."""
+        a, link = (pathlib.Path(self.dir, n) for n in ("two", "two-link"))
+        for made in (False, True):
+            if made:
+                a.write_text("older")
+                link.symlink_to("two")
+            for second in (str(a), f"{self.dir}/./two", *([str(link)] if made else [])):
+                text = self.sh("", "logits", self.model, "--tokens", TOKENS, "--out", str(a),
+                               "--residual", second, rc=2)
+                self.one_line(text, "same file")
+                self.assertEqual(sorted(self.left("two")), ["two", "two-link"] if made else [])
+        self.assertEqual(a.read_text(), "older")
+        self.sh("", "logits", self.model, "--tokens", "1", "--out", "/dev/null", "--residual",
+                "/dev/null", rc=0)
+        for option in ("--out", "--residual"):
+            self.one_line(self.sh("", "logits", self.model, "--tokens", "1", option, "", rc=2),
+                          "empty")
+
     def test_synth_over_a_limit(self):
         made = os.path.join(self.dir, "made")
         text = self.sh("ulimit -f 8;", "synth", made, "--config",
