@@ -24,6 +24,17 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
 
+# What `trireme speed` takes, where it has a say.
+LIMITS = (("pairs", 0, 1000), ("reps", 1, 1000), ("threads", 1, 1024), ("decode", 1, 1 << 20), ("prefill", 1, 1 << 24),
+          ("kl", 0, 1 << 20))
+TRUNKS = ("auto", "disk", "f32", "bf16", "int8", "int4", "stream")
+
+
+class OneLine(argparse.ArgumentParser):
+    def error(self, message):
+        raise SystemExit(f"run.py: {message}")
+
+
 class Peer:
     """llama.cpp, loaded once and asked line by line."""
 
@@ -137,15 +148,20 @@ def compare_logits(a, model, peer):
 
 def check(a):
     """Refuses before anything is installed, made or started."""
-    for name, least in (("pairs", 0), ("reps", 1), ("threads", 1), ("decode", 1), ("prefill", 1), ("kl", 0)):
+    for name, least, most in LIMITS:
         if getattr(a, name) < least:
             raise SystemExit(f"run.py: --{name} {getattr(a, name)}: {least} or more")
+        if getattr(a, name) > most:
+            raise SystemExit(f"run.py: --{name} {getattr(a, name)}: at most {most}")
     if not os.access(a.trireme, os.X_OK) or os.path.isdir(a.trireme):
         raise SystemExit(f"run.py: {a.trireme} is no program: make it first, or name it with --trireme")
     if a.model and not (a.model / "config.json").is_file():
         raise SystemExit(f"run.py: {a.model} is no checkpoint folder: it has no config.json")
     if a.reference and not os.path.isfile(a.reference):
         raise SystemExit(f"run.py: --reference {a.reference}: no such file")
+    folder = a.json.absolute().parent if a.json else ROOT
+    if a.json and (a.json.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK)):
+        raise SystemExit(f"run.py: --json {a.json}: cannot be written there")
     if not a.pairs and not a.kl:
         raise SystemExit("run.py: nothing to do: --pairs and --kl are both 0")
 
@@ -159,7 +175,7 @@ def do(*command):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = OneLine(description=__doc__.splitlines()[0])
     p.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "peer", help="venv, llama.cpp, weights")
     p.add_argument("--model", type=pathlib.Path, help="checkpoint folder (default: made from bench/mini.json)")
     p.add_argument("--trireme", default=str(ROOT / "build" / "release" / "trireme"))
@@ -168,8 +184,8 @@ def main():
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--decode", type=int, default=64)
     p.add_argument("--prefill", type=int, default=512)
-    p.add_argument("--trunk", default="int8")
-    p.add_argument("--act", default="int8", help="our activations: exact or int8")
+    p.add_argument("--trunk", default="int8", choices=TRUNKS)
+    p.add_argument("--act", default="int8", choices=("exact", "int8"), help="our activations: exact or int8")
     p.add_argument("--kl", type=int, default=0, metavar="TOKENS")
     p.add_argument("--reference", help="path of k3_reference.py for --kl")
     p.add_argument("--plain", action="store_true", help="llama.cpp without repacked and AMX buffers")

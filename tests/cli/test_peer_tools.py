@@ -28,6 +28,9 @@ class Refusals(unittest.TestCase):
                            (("--model", "/dev/null"), "no config.json"), (("--pairs", "-1"), "--pairs -1: 0 or more"),
                            (("--threads", "0"), "--threads 0: 1 or more"), (("--decode", "0"), "--decode"),
                            (("--prefill", "0"), "--prefill"), (("--reps", "0"), "--reps"), (("--kl", "-3"), "--kl"),
+                           (("--act", "x"), "--act"), (("--trunk", ""), "--trunk"), (("--threads", "nan"), "--threads"),
+                           (("--prefill", "9" * 20), "--prefill"), (("--decode", "9" * 20), "--decode"), (("--nope",), "--nope"),
+                           (("--json", "/dev/null/x"), "--json"), (("--json", "/"), "--json"),
                            (("--pairs", "0"), "nothing to do"), (("--kl", "4", "--reference", "/dev/null/x"), "no such file")):
             with self.subTest(args):
                 self.assertIn(want, refusal(SOURCE / "bench" / "peer" / "run.py", "--trireme", TRIREME, *args))
