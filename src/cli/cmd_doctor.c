@@ -15,6 +15,7 @@
 #include "cli/usage.h"
 #include "cli/doctor_price.h"
 #include "cli/out_file.h"
+#include "cli/streams.h"
 #include "doctor/doctor.h"
 
 enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3, MAX_READINGS = 1000000000 };
@@ -241,7 +242,9 @@ static enum tri_status watch(const struct doctor_args *a, enum tri_severity *wor
     if (status == TRI_OK)
         printf("watching every %g s\n", a->watch_seconds);
     for (long i = 0; status == TRI_OK && (!a->watch_count || i < a->watch_count); i++) {
-        fflush(stdout);
+        status = tri_streams_written(err);
+        if (status)
+            break; /* nobody hears the rest */
         nanosleep(&pause, NULL);
         status = tri_doctor_snapshot(&now, a->options.root, err);
         if (status)
@@ -295,6 +298,8 @@ int tri_cmd_doctor(int argc, char **argv)
                              : a->watch_seconds > 0 ? watch(a, &verdict, &err)
                                                     : examine(a, &verdict, &err);
     tri_free(a);
+    if (status == TRI_OK)
+        status = tri_streams_written(&err);
     if (status)
         tri_cli_fail(&err);
     return status ? EXIT_DOCTOR_USAGE : code_of(verdict);

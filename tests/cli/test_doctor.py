@@ -316,6 +316,10 @@ class CommandLine(unittest.TestCase):
                                    stdout=full, stderr=subprocess.PIPE, text=True)
                 self.assertEqual(p.returncode, 3, how)
                 self.assertIn("cannot be written", p.stderr)
+            for how in (["--watch=0.1", "--count=2"], ["--watch=0.1"], ["--gather=/dev/null"]):
+                p = subprocess.run([TRIREME, "doctor", *how], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+                self.assertEqual(p.returncode, 3, how)
+                self.assertRegex(p.stderr, r"\Atrireme: standard output cannot be written[^\n]*\n\Z")
 
     def test_files_are_whole_or_absent(self):
         """A file that cannot be written to its end is not there; an older one stays; one line says why."""
