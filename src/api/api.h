@@ -103,7 +103,8 @@ void tri_api_handle(void *arg, struct tri_http_request *request);
 void tri_api_answered(void *arg, const struct tri_http_request *request, int status, double s);
 void tri_api_refused(void *arg, const char *limit);
 
-/* Reads the key file again; on failure the old keys stay. */
+/* Reads the key file again; on failure the old keys stay. All wait meanwhile, so no pipe is read.
+ */
 TRI_MUST_CHECK enum tri_status tri_api_reload_keys(struct tri_api *api, struct tri_error *err);
 /* New work is refused with 503 from now on. */
 void tri_api_drain(struct tri_api *api);

@@ -307,7 +307,8 @@ void tri__constraint_drop(void *arg);
 /* --- keys, metrics --------------------------------------------------------------------------- */
 
 struct tri__keys;
-enum tri_status tri__keys_load(struct tri__keys **out, const char *path, struct tri_error *err);
+enum tri_status tri__keys_load(struct tri__keys **out, const char *path, bool again,
+                               struct tri_error *err);
 void tri__keys_free(struct tri__keys *keys);
 bool tri__keys_have(const struct tri__keys *keys, struct tri_http_text key);
 

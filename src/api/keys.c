@@ -30,12 +30,14 @@ static enum tri_status add_line(struct tri__keys *keys, const char *path, const 
     return TRI_OK;
 }
 
-enum tri_status tri__keys_load(struct tri__keys **out, const char *path, struct tri_error *err)
+enum tri_status tri__keys_load(struct tri__keys **out, const char *path, bool again,
+                               struct tri_error *err)
 {
     char *text = NULL;
     size_t bytes = 0;
-    enum tri_status st = tri_read_file(&text, &bytes, path,
-                                       (size_t)TRI_API_MAX_KEYS * TRI_API_MAX_KEY_BYTES * 2, err);
+    size_t most = (size_t)TRI_API_MAX_KEYS * TRI_API_MAX_KEY_BYTES * 2;
+    enum tri_status st = again ? tri_read_plain_file(&text, &bytes, path, most, err)
+                               : tri_read_file(&text, &bytes, path, most, err);
     if (st != TRI_OK)
         return st;
     struct tri__keys *keys = tri_calloc(1, sizeof *keys);

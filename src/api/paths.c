@@ -378,7 +378,7 @@ enum tri_status tri_api_open(struct tri_api **out, const struct tri_api_options 
     if (st == TRI_OK)
         st = tri__preparer_open(&api->preparer, api, err);
     if (st == TRI_OK && options->key_file)
-        st = tri__keys_load(&api->keys, options->key_file, err);
+        st = tri__keys_load(&api->keys, options->key_file, false, err);
     if (st == TRI_OK)
         *out = api;
     else
@@ -425,7 +425,7 @@ enum tri_status tri_api_reload_keys(struct tri_api *api, struct tri_error *err)
     struct tri__keys *fresh = NULL;
     if (!api->options.key_file)
         return TRI_OK;
-    enum tri_status st = tri__keys_load(&fresh, api->options.key_file, err);
+    enum tri_status st = tri__keys_load(&fresh, api->options.key_file, true, err);
     if (st != TRI_OK)
         return st;
     tri__keys_free(api->keys);

@@ -117,6 +117,38 @@ enum tri_status tri_read_file(char **out, size_t *out_bytes, const char *path, s
     return st;
 }
 
+enum tri_status tri_open_plain(int *out, const char *path, struct tri_error *err)
+{
+    struct stat sb;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return tri_fail_errno(err, TRI_IO, errno, "%s", path);
+    enum tri_status st = TRI_OK;
+    if (fstat(fd, &sb))
+        st = tri_fail_errno(err, TRI_IO, errno, "%s", path);
+    else if (S_ISDIR(sb.st_mode))
+        st = tri_fail(err, TRI_IO, "%s: is a folder, a file is needed", path);
+    else if (!S_ISREG(sb.st_mode))
+        st = tri_fail(err, TRI_IO, "%s: not a regular file", path);
+    if (st)
+        close(fd);
+    else
+        *out = fd;
+    return st;
+}
+
+enum tri_status tri_read_plain_file(char **out, size_t *out_bytes, const char *path,
+                                    size_t max_bytes, struct tri_error *err)
+{
+    int fd = -1;
+    enum tri_status st = tri_open_plain(&fd, path, err);
+    if (st)
+        return st;
+    st = read_all(fd, out, out_bytes, path, max_bytes, err);
+    close(fd);
+    return st;
+}
+
 enum tri_status tri_json_load(json_t **out, const char *path, size_t max_bytes,
                               struct tri_error *err)
 {

@@ -30,6 +30,15 @@ TRI_MUST_CHECK enum tri_status tri_json_load(json_t **out, const char *path, siz
 TRI_MUST_CHECK enum tri_status tri_read_file(char **out, size_t *out_bytes, const char *path,
                                              size_t max_bytes, struct tri_error *err);
 
+/*
+ * The same of regular files alone, for what a folder holds and for what is read while a server
+ * runs: a pipe that nobody fills is an error there, not a wait without end. *fd is the caller's to
+ * close.
+ */
+TRI_MUST_CHECK enum tri_status tri_read_plain_file(char **out, size_t *out_bytes, const char *path,
+                                                   size_t max_bytes, struct tri_error *err);
+TRI_MUST_CHECK enum tri_status tri_open_plain(int *fd, const char *path, struct tri_error *err);
+
 /* Appends a number as Python's repr does: the fewest digits that give it back, and a float. */
 void tri_json_put_real(struct tri_buf *out, double v);
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <unistd.h>
+#include "base/json.h"
 #include "base/mem.h"
 
 enum { BLOCK_BYTES = 1 << 20 };
@@ -45,12 +46,12 @@ enum tri_status tri_sha_file(char out[TRI_SHA_HEX_BYTES], enum tri_sha kind, con
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return tri_fail_errno(err, TRI_IO, errno, "%s", path);
+    int fd = -1;
+    enum tri_status st = tri_open_plain(&fd, path, err);
+    if (st)
+        return st;
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     char *block = tri_malloc(BLOCK_BYTES);
-    enum tri_status st = TRI_OK;
     if (!ctx || !block)
         st = tri_fail(err, TRI_NOMEM, "%s: no memory to hash it", path);
     if (!st && (EVP_DigestInit_ex(ctx, kind == TRI_SHA1 ? EVP_sha1() : EVP_sha256(), NULL) != 1 ||

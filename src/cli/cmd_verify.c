@@ -154,7 +154,7 @@ static enum tri_status read_sums(struct verify *v, const char *path, struct tri_
 {
     char *text = NULL, *rest;
     size_t bytes = 0, line = 0;
-    enum tri_status st = tri_read_file(&text, &bytes, path, MAX_SUMS_BYTES, err);
+    enum tri_status st = tri_read_plain_file(&text, &bytes, path, MAX_SUMS_BYTES, err);
     rest = text;
     while (!st && rest && *rest) {
         char *s = strsep(&rest, "\n");
@@ -189,7 +189,7 @@ static enum tri_status read_hub(struct verify *v, const char *folder, struct tri
         if (n < 10 || strcmp(e->d_name + n - 9, ".metadata"))
             continue;
         snprintf(full, sizeof full, "%s/%s", path, e->d_name);
-        if (tri_read_file(&text, &bytes, full, MAX_METADATA_BYTES, NULL))
+        if (tri_read_plain_file(&text, &bytes, full, MAX_METADATA_BYTES, NULL))
             continue;
         char *tag = strchr(text, '\n');
         tag = tag ? tag + 1 : text;

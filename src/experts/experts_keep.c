@@ -46,9 +46,7 @@ static void read_heats(struct tri_experts *s)
     struct heat_header h;
     uint64_t sum;
     path_in(path, s, "experts.heat");
-    struct stat sb; /* a pipe in its place must not hang us */
-    if (stat(path, &sb) || !S_ISREG(sb.st_mode) ||
-        tri_read_file(&data, &bytes, path, file_bytes(s), NULL))
+    if (tri_read_plain_file(&data, &bytes, path, file_bytes(s), NULL))
         return;
     if (bytes == file_bytes(s)) {
         memcpy(&h, data, sizeof h);

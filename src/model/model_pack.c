@@ -59,13 +59,6 @@ static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
     return left < PIECE_BYTES ? left : PIECE_BYTES;
 }
 
-/* A pipe in a file's place must not hang us. */
-static bool is_file(const char *path)
-{
-    struct stat sb;
-    return stat(path, &sb) == 0 && S_ISREG(sb.st_mode);
-}
-
 /* Whole file of a known size, or TRI_FORMAT. */
 static enum tri_status read_sums(const struct tri__pack *p, int64_t unit, uint64_t **out,
                                  struct tri_error *err)
@@ -73,9 +66,7 @@ static enum tri_status read_sums(const struct tri__pack *p, int64_t unit, uint64
     char path[4096], *data = NULL;
     size_t bytes = 0, want = (size_t)pieces_of(p->t->unit[unit].bytes) * sizeof **out;
     unit_path(path, p, unit, "sum");
-    if (access(path, F_OK) == 0 && !is_file(path))
-        return tri_fail(err, TRI_IO, "%s: not a regular file", path);
-    enum tri_status st = tri_read_file(&data, &bytes, path, want, err);
+    enum tri_status st = tri_read_plain_file(&data, &bytes, path, want, err);
     if (!st && bytes != want) {
         tri_free(data);
         return tri_fail(err, TRI_FORMAT, "%s: damaged; remove the folder and pack again", path);
@@ -139,22 +130,20 @@ static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
 }
 
 /* Past the page cache if the unit is read every step, or once and is not in it already. */
-static int open_bin(const struct tri__pack *p, int64_t unit, const char *path, bool *direct)
+static enum tri_status open_bin(int *fd, const struct tri__pack *p, int64_t unit, const char *path,
+                                bool *direct, struct tri_error *err)
 {
-    int cached = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), past = -1;
-    if (cached < 0)
-        return -1;
-    if (!is_file(path)) {
-        close(cached);
-        errno = EINVAL;
-        return -1;
-    }
+    int cached = -1, past = -1;
+    enum tri_status st = tri_open_plain(&cached, path, err);
+    if (st)
+        return st;
     if (p->t->windows || (p->t->read_once && !tri_file_cached(cached, 0, p->t->unit[unit].bytes)))
         past = tri_direct_open(path);
     *direct = past >= 0;
     if (*direct)
         close(cached);
-    return *direct ? past : cached;
+    *fd = *direct ? past : cached;
+    return TRI_OK;
 }
 
 enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *block,
@@ -167,10 +156,8 @@ enum tri_status tri__pack_read(const struct tri__pack *p, int64_t unit, char *bl
         return st;
     unit_path(r.path, p, unit, "bin");
     r.sums = sums;
-    r.fd = open_bin(p, unit, r.path, &r.direct);
-    if (r.fd < 0) {
-        st = tri_fail_errno(err, TRI_IO, errno, "%s", r.path);
-    } else {
+    st = open_bin(&r.fd, p, unit, r.path, &r.direct, err);
+    if (!st) {
         tri_pool_for(pool, (int64_t)pieces_of(p->t->unit[unit].bytes), 1, read_pieces, &r);
         st = (enum tri_status)r.failed;
         close(r.fd);
@@ -197,7 +184,10 @@ static const char *index_fault(const struct tri__pack *p)
     for (int64_t u = 0; u < t->n_units; u++)
         placed += t->unit[u].bytes;
     snprintf(path, sizeof path, "%s/index.json", p->folder);
-    if (!is_file(path) || tri_json_load(&json, path, MAX_INDEX_BYTES, NULL) ||
+    char *text = NULL;
+    size_t text_bytes = 0;
+    if (tri_read_plain_file(&text, &text_bytes, path, MAX_INDEX_BYTES, NULL) ||
+        tri_json_parse(&json, path, text, text_bytes, MAX_INDEX_BYTES, NULL) ||
         json_unpack(json, "{s:I,s:s,s:I,s:I,s:I}", "trireme_pack", &version, "format", &format,
                     "fingerprint", &fingerprint, "units", &units, "bytes", &bytes))
         why = "damaged";
@@ -209,6 +199,7 @@ static const char *index_fault(const struct tri__pack *p)
              (uint64_t)bytes != placed)
         why = "of another format or size";
     json_decref(json);
+    tri_free(text);
     return why;
 }
 
@@ -288,9 +279,8 @@ static enum tri_status check_unit(const struct tri__pack *p, int64_t unit,
     enum tri_status st =
         c.piece ? read_sums(p, unit, &sums, err) : tri_fail(err, TRI_NOMEM, "no memory to check");
     c.r.sums = sums;
-    c.r.fd = open(c.r.path, O_RDONLY | O_CLOEXEC);
-    if (!st && c.r.fd < 0)
-        st = tri_fail_errno(err, TRI_IO, errno, "%s", c.r.path);
+    if (!st)
+        st = tri_open_plain(&c.r.fd, c.r.path, err);
     if (!st)
         tri_pool_for(p->t->m->pool, (int64_t)pieces, 1, check_pieces, &c);
     for (uint64_t i = 0; i < pieces && !st; i++)

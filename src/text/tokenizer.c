@@ -47,16 +47,6 @@ static enum tri_status beside(struct tri_buf *out, const char *path, bool is_fol
     return TRI_OK;
 }
 
-/* A model's files are plain ones: waiting at a pipe that nobody fills would be no answer. */
-static enum tri_status read_plain(char **out, size_t *bytes, const char *path, size_t max_bytes,
-                                  struct tri_error *err)
-{
-    struct stat sb;
-    if (stat(path, &sb) == 0 && !S_ISREG(sb.st_mode))
-        return tri_fail(err, TRI_IO, "%s: not a regular file", path);
-    return tri_read_file(out, bytes, path, max_bytes, err);
-}
-
 enum tri_status tri_tokenizer_open(struct tri_tokenizer **out, const char *path,
                                    struct tri_error *err)
 {
@@ -77,12 +67,13 @@ enum tri_status tri_tokenizer_open(struct tri_tokenizer **out, const char *path,
         goto out;
     text.name = is_folder ? ranks_path.data : path;
     if (is_folder)
-        st = read_plain(&ranks, &text.ranks_bytes, text.name, TRI_VOCAB_MAX_BYTES, err);
+        st = tri_read_plain_file(&ranks, &text.ranks_bytes, text.name, TRI_VOCAB_MAX_BYTES, err);
     else /* named by a person: may be a pipe */
         st = tri_read_file(&ranks, &text.ranks_bytes, text.name, TRI_VOCAB_MAX_BYTES, err);
     /* lstat: a link to a file that is gone is damage, not a model without special tokens */
     if (!st && lstat(config_path.data, &sb) == 0)
-        st = read_plain(&config, &text.config_bytes, config_path.data, CONFIG_MAX_BYTES, err);
+        st = tri_read_plain_file(&config, &text.config_bytes, config_path.data, CONFIG_MAX_BYTES,
+                                 err);
     text.ranks = ranks;
     text.config = config;
     if (!st)

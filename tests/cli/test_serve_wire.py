@@ -528,6 +528,19 @@ class Privacy(unittest.TestCase):
 
 
 class KeyFile(unittest.TestCase):
+    def test_a_pipe_is_read_at_the_start_alone(self):
+        """A pipe that nobody fills may not stop everybody else."""
+        with tempfile.TemporaryDirectory() as tmp:
+            path = os.path.join(tmp, "keys")
+            pathlib.Path(path).write_text("k\n")
+            server = Server("--context", "256", "--api-keys", path)
+            os.unlink(path)
+            os.mkfifo(path)
+            server.process.send_signal(signal.SIGHUP)
+            self.assertIn(b"not a regular file", server.process.stderr.readline())
+            self.assertEqual(server.ask("GET", "/v1/models", headers={"x-api-key": "k"})[0], 200)
+            self.assertEqual(server.close(), 0)
+
     def test_edges(self):
         with tempfile.TemporaryDirectory() as tmp:
             path = os.path.join(tmp, "keys")

@@ -202,6 +202,19 @@ class Budgets(unittest.TestCase):
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_pipes_among_the_statistics(self):
+        """Nobody fills them, and nobody waits for them: the answer is the same."""
+        with tempfile.TemporaryDirectory() as home:
+            model = pathlib.Path(home) / "model"
+            shutil.copytree(NANO, model, ignore=shutil.ignore_patterns(".trireme"))
+            (model / ".trireme").mkdir()
+            for name in ("experts.heat", "lock"):
+                (model / ".trireme" / name).unlink(missing_ok=True)
+                os.mkfifo(model / ".trireme" / name)
+                done = subprocess.run([TRIREME, "run", "-m", model, "-q", "--expert-ram", "60K", *PROMPT],
+                                      capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stdout), (0, run("-q", *PROMPT).stdout), done.stderr)
+
 
 if __name__ == "__main__":
     need_nano()

@@ -53,6 +53,19 @@ class Verify(unittest.TestCase):
         data[at] ^= 1
         path.write_bytes(data)
 
+    def test_pipes(self):
+        """Nobody fills them, so nothing may wait for them: neither lists nor what they name."""
+        os.mkfifo(self.folder / "SHA256SUMS")
+        code, _, err = verify(self.folder)
+        self.assertEqual((code, err.count("\n")), (1, 1), err)
+        self.assertIn("SHA256SUMS: not a regular file", err)
+        (self.folder / "SHA256SUMS").unlink()
+        os.mkfifo(self.folder / "README.md")
+        (self.folder / "SHA256SUMS").write_text("0" * 64 + "  README.md\n")
+        code, _, err = verify(self.folder)
+        self.assertEqual((code, err.count("\n")), (1, 1), err)
+        self.assertIn("README.md", err)
+
     def test_whole(self):
         self.assertEqual(verify(self.folder)[0], 0)
         n = self.sums()
