@@ -92,6 +92,16 @@ void tri__request_id(char out[40], const struct tri_http_request *request)
     snprintf(out, 40, "req_%016llx", (unsigned long long)(request ? tri_http_serial(request) : 0));
 }
 
+/* Anthropic's errors have no `param`: a message that does not say it gets it in front. */
+static void put_named(struct tri_buf *out, const struct tri__fault *fault)
+{
+    char text[sizeof fault->param + sizeof fault->message + 2];
+    bool said = !fault->param[0] || strstr(fault->message, fault->param);
+    snprintf(text, sizeof text, "%s%s%s", said ? "" : fault->param, said ? "" : ": ",
+             fault->message);
+    tri__put_quoted(out, text);
+}
+
 void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool anthropic,
                      const struct tri_http_request *request)
 {
@@ -100,7 +110,7 @@ void tri__fault_json(struct tri_buf *out, const struct tri__fault *fault, bool a
         tri_buf_puts(out, "{\"type\":\"error\",\"error\":{\"type\":");
         tri__put_quoted(out, fault->type);
         tri_buf_puts(out, ",\"message\":");
-        tri__put_quoted(out, fault->message);
+        put_named(out, fault);
         tri__request_id(id, request);
         tri_buf_printf(out, "},\"request_id\":\"%s\"}", id);
         return;

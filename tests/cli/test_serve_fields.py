@@ -166,8 +166,19 @@ class Fields(WithServer):
         for path, fields, param in NESTED:
             error = self.server.post(path, dict(BASE[path], **fields), 400)["error"]
             if path == MESSAGES:
-                continue  # that dialect's errors have no parameter; the same code names it
+                self.assertIn(param, error["message"])  # that dialect's errors have no parameter
+                continue
             self.assertEqual(error["param"], param, (path, fields, error))
+
+    def test_messages_name_what_is_wrong(self):
+        for fields, param in (
+                ({"stop_sequences": [1]}, "stop_sequences"), ({"stop_sequences": [""]}, "stop_sequences"),
+                ({"system": [5]}, "system"), ({"messages": [5]}, "messages[0]"),
+                ({"messages": HI + [{"role": "x", "content": "y"}]}, "messages[1]"),
+                ({"structured_outputs": {"a": 1}}, "structured_outputs"), ({"modalities": "x"}, "modalities")):
+            error = self.server.post(MESSAGES, dict(BASE[MESSAGES], **fields), 400)["error"]
+            self.assertIn(param, error["message"], fields)
+            self.assertEqual(error["message"].count(param), 1, fields)
 
     def test_taken(self):
         for path, fields in TAKEN:
