@@ -52,6 +52,11 @@ enum tri_status tri_json_parse(json_t **out, const char *name, const char *text,
         return tri_fail(err, TRI_NOMEM, "%s: no memory for its JSON", name);
     if (!json) {
         char safe[200];
+        if (json_error_code(&why) == json_error_numeric_overflow)
+            return tri_fail(err, TRI_FORMAT,
+                            "%s: JSON, line %d, column %d: the number there is too large (integers "
+                            "have 64 bits with their sign, others stay below 1.8e308)",
+                            name, why.line, why.column);
         return tri_fail(err, TRI_FORMAT, "%s: not valid JSON: line %d, column %d: %s", name,
                         why.line, why.column,
                         tri_printable(safe, sizeof safe, why.text, strlen(why.text)));

@@ -180,6 +180,16 @@ class Fields(WithServer):
             self.assertIn(param, error["message"], fields)
             self.assertEqual(error["message"].count(param), 1, fields)
 
+    def test_numbers_that_json_may_have_and_we_do_not(self):
+        """The text is valid JSON, and is not called something else."""
+        for number in (str(2 ** 63), str(-2 ** 63 - 1), "18446744073709551615", "1e400", "9" * 400):
+            for path in ALL:
+                body = json.dumps(BASE[path])[:-1] + f', "metadata": {{"x": {number}}}}}'
+                status, text = self.server.ask("POST", path, body.encode())[:2]
+                self.assertEqual(status, 400)
+                self.assertIn("too large", str(text))
+                self.assertNotIn("not valid", str(text))
+
     def test_taken(self):
         for path, fields in TAKEN:
             self.server.post(path, dict(BASE[path], **fields))

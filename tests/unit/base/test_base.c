@@ -103,6 +103,13 @@ static void json_limits(void **state)
         assert_null(strchr(err.text, '\n'));
     }
     assert_int_equal(tri_json_parse(&j, "t", "[]", 2, 1, NULL), TRI_LIMIT);
+    const char *const large[] = { "[9223372036854775808]", "[-9223372036854775809]", "[1e400]" };
+    for (size_t i = 0; i < 3; i++) {
+        struct tri_error err = { 0 };
+        assert_int_equal(tri_json_parse(&j, "t", large[i], strlen(large[i]), 100, &err),
+                         TRI_FORMAT);
+        assert_non_null(strstr(err.text, "too large"));
+    }
 }
 
 /* jansson cuts strings that could not grow and reads past the cut: here it does not come to that.
