@@ -280,7 +280,7 @@ static const struct argp argp = {
            "  line_bytes 8192, head_bytes 32768, head_fields 100, body_bytes_per_s 1024,\n"
            "  json_depth 128, json_values 4194304, messages 100000, tools 1024,\n"
            "  tools_bytes 8388608, stop 16, stop_bytes 256, stop_token_ids 100, n 8,\n"
-           "  top_logprobs 20, logit_bias 1024, schema_bytes 1048576,\n"
+           "  top_logprobs 20, logit_bias 1024, echo_tokens 32768, schema_bytes 1048576,\n"
            "  preparing_bytes 268435456\n"
            "\n"
            "Examples:\n"
