@@ -39,14 +39,12 @@ static const struct argp_option options[] = {
 static void parse_sizes(struct argp_state *state, struct replay_args *a, const char *text)
 {
     a->sizes = 0;
-    while (*text) {
-        char *end = NULL;
+    for (char *end = NULL; !end || *end; text = end + 1) {
         double v = strtod(text, &end);
         if (end == text || !(v > 0) || v > 100 || a->sizes == MAX_SIZES || (*end && *end != ','))
             argp_error(state, "--sizes: up to %d numbers above 0 and up to 100, apart by commas",
                        MAX_SIZES);
         a->size[a->sizes++] = v;
-        text = *end ? end + 1 : end;
     }
 }
 
@@ -103,6 +101,27 @@ struct reading {
     struct tri_expert_trace trace;
 };
 
+/* A token has a layer's expert once: a trace with one twice would count hits that nobody has. */
+static enum tri_status add_row(struct reading *r, const json_t *list, int32_t *ids, size_t line,
+                               struct tri_error *err)
+{
+    unsigned char seen[TRI_SPEC_MAX_EXPERTS / 8 + 1] = { 0 };
+    for (int64_t i = 0; i < r->trace.topk; i++) {
+        const json_t *id = json_array_get(list, (size_t)i);
+        json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (v < 0 || v >= TRI_SPEC_MAX_EXPERTS)
+            return tri_fail(err, TRI_FORMAT, "%s: line %zu: an expert is no id", r->path, line);
+        if (seen[v / 8] & 1 << v % 8)
+            return tri_fail(err, TRI_FORMAT, "%s: line %zu: a layer has expert %lld twice", r->path,
+                            line, (long long)v);
+        seen[v / 8] |= (unsigned char)(1 << v % 8);
+        ids[i] = (int32_t)v;
+        if (v >= r->trace.experts)
+            r->trace.experts = v + 1;
+    }
+    return TRI_OK;
+}
+
 static enum tri_status add_token(struct reading *r, const json_t *routes, size_t line,
                                  struct tri_error *err)
 {
@@ -128,15 +147,9 @@ static enum tri_status add_token(struct reading *r, const json_t *routes, size_t
             return tri_fail(err, TRI_FORMAT,
                             "%s: line %zu: not the %lld layers of %lld experts of the first line",
                             r->path, line, (long long)t->rows, (long long)t->topk);
-        for (int64_t i = 0; i < t->topk; i++) {
-            const json_t *id = json_array_get(list, (size_t)i);
-            json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
-            if (v < 0 || v >= TRI_SPEC_MAX_EXPERTS)
-                return tri_fail(err, TRI_FORMAT, "%s: line %zu: an expert is no id", r->path, line);
-            r->ids[at++] = (int32_t)v;
-            if (v >= t->experts)
-                t->experts = v + 1;
-        }
+        enum tri_status st = add_row(r, list, r->ids + at + row * t->topk, line, err);
+        if (st)
+            return st;
     }
     t->tokens++;
     return TRI_OK;

@@ -107,6 +107,16 @@ class Replay(unittest.TestCase):
             self.assertEqual((code, out, err.count("\n")), (1, "", 1), text[:60])
         self.assertEqual(replay(self.trace, "--sizes", "0")[0], 2)
         self.assertEqual(replay(self.trace, "--sizes", "101")[0], 2)
+        for sizes in ("", ",", "1,", ",1", "1,,2"):
+            self.assertEqual(replay(self.trace, "--sizes", sizes)[0], 2, sizes)
+
+    def test_an_expert_twice_in_a_layer(self):
+        for experts in ([1, 1], [0, 5, 0], [65535, 7, 65535]):
+            line = json.dumps({"routes": [{"layer": 0, "experts": experts}]}) + "\n"
+            self.trace.write_text(line * 3)
+            code, out, err = replay(self.trace)
+            self.assertEqual((code, out, err.count("\n")), (1, "", 1), err)
+            self.assertIn(f"line 1: a layer has expert {experts[-1]} twice", err)
         self.assertEqual(replay()[0], 2)
 
     def test_a_trace_of_run_is_what_logits_tells(self):
