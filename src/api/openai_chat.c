@@ -234,6 +234,8 @@ static const struct tri__format format = { .begin = begin,
 static bool check_parts(const json_t *body, struct tri__fault *fault)
 {
     const json_t *messages = json_object_get(body, "messages");
+    if (json_is_array(messages) && json_array_size(messages) == 0)
+        return tri__fault_bad(fault, "messages", "messages must be a list that is not empty");
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *parts = json_object_get(json_array_get(messages, i), "content");
         for (size_t j = 0; j < json_array_size(parts); j++) {

@@ -64,7 +64,7 @@ EDGES = [
     ("reasoning_effort", (CHAT,), ["none", "minimal", "low", "high", "xhigh", "max"],
      ["medium", "", "MAX", 5]),
     ("tool_choice", (CHAT,), ["auto", "none"], ["required", "bogus", 5]),
-    ("messages", (CHAT, MESSAGES), [], [5, "x", None]),
+    ("messages", (CHAT, MESSAGES), [], [5, "x", None, []]),
     ("prompt", (TEXT,), ["x", [1, 2], ["x"]], [5, "", [], [10 ** 9], [-1], [1.5], {"a": 1}, None]),
     ("input", (RESPONSES,), ["x", [{"role": "user", "content": "x"}]], [5, None, {"a": 1}]),
     ("tools", (CHAT, MESSAGES, RESPONSES), [[]], [5, {"a": 1}, "x"]),
