@@ -123,7 +123,8 @@ class Vanishing(unittest.TestCase):
         folder = self.home / "states"
         server = Of(NANO, "--ram", "1G", "--context", "2048", "--cache-dir", str(folder))
         want = server.chat(STORY * 4)["choices"]
-        shutil.rmtree(folder)
+        while folder.exists():  # the server may just be writing a state into it
+            shutil.rmtree(folder, ignore_errors=True)
         folder.write_text("")
         for i in range(3):
             self.assertEqual(server.chat(STORY * 4, cache_salt=str(i))["choices"], want)
