@@ -16,7 +16,7 @@ endif()
 install(TARGETS trireme RUNTIME)
 install(FILES ${CMAKE_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(DIRECTORY models/nano DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme/models)
-install(FILES ops/nginx.conf ops/prometheus.yml ops/prometheus-alerts.yml
+install(FILES ops/nginx.conf ops/litellm.yaml ops/prometheus.yml ops/prometheus-alerts.yml
         ops/prometheus-alerts-test.yml ops/grafana-dashboard.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme/ops)
 # The prefix is known only when installing.

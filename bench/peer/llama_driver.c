@@ -1,6 +1,6 @@
 /*
- * A small driver around llama.cpp's public API, so that the peer stays loaded while it is measured in
- * alternation with Trireme. Commands on stdin, one line each; one line of JSON answers each:
+ * A small driver around llama.cpp's public API, so that the peer stays loaded while it is measured
+ * in alternation with Trireme. Commands on stdin, one line each; one line of JSON answers each:
  *   decode N         N single-token steps on an empty context, random ids; tokens per second
  *   prefill N        one prompt of N random ids
  *   logits IN OUT    ids from IN (decimal, apart by blanks), float32 logits [n][vocab] to OUT
@@ -68,8 +68,8 @@ static int feed(struct peer *p, const llama_token *ids, int32_t n, int32_t at, i
 
 static void answer_rate(const char *what, int32_t n, double seconds, int code)
 {
-    printf("{\"what\":\"%s\",\"tokens\":%d,\"seconds\":%.6f,\"tokens_per_s\":%.4f,\"code\":%d}\n", what,
-           n, seconds, n / seconds, code);
+    printf("{\"what\":\"%s\",\"tokens\":%d,\"seconds\":%.6f,\"tokens_per_s\":%.4f,\"code\":%d}\n",
+           what, n, seconds, n / seconds, code);
 }
 
 static void decode(struct peer *p, int32_t n)
@@ -145,7 +145,8 @@ int main(int argc, char **argv)
     if (!p.context)
         return 1;
     p.vocab = llama_vocab_n_tokens(llama_model_get_vocab(p.model));
-    printf("{\"what\":\"loaded\",\"vocab\":%d,\"system\":\"%s\"}\n", p.vocab, llama_print_system_info());
+    printf("{\"what\":\"loaded\",\"vocab\":%d,\"system\":\"%s\"}\n", p.vocab,
+           llama_print_system_info());
     fflush(stdout);
     char word[16], a[4096], b[4096];
     while (scanf("%15s", word) == 1) {

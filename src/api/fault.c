@@ -9,12 +9,12 @@
 #include <time.h>
 #include "base/json.h"
 
+TRI_PRINTF(2, 0)
 static void fill(struct tri__fault *f, const char *format, va_list args)
 {
     char raw[TRI__API_MESSAGE_BYTES];
     vsnprintf(raw, sizeof raw, format, args);
-    size_t bytes =
-        tri_utf8_valid(raw, strlen(raw)); /* a cut or foreign text may end in half a character */
+    size_t bytes = tri_utf8_valid(raw, strlen(raw)); /* cut or foreign text may end in half a one */
     tri_printable(f->message, sizeof f->message, raw, bytes);
 }
 

@@ -39,13 +39,15 @@ static const struct argp_option options[] = {
 static void parse_sizes(struct argp_state *state, struct replay_args *a, const char *text)
 {
     a->sizes = 0;
-    for (char *end = NULL; !end || *end; text = end + 1) {
+    char *end = NULL;
+    do {
         double v = strtod(text, &end);
         if (end == text || !(v > 0) || v > 100 || a->sizes == MAX_SIZES || (*end && *end != ','))
             argp_error(state, "--sizes: up to %d numbers above 0 and up to 100, apart by commas",
                        MAX_SIZES);
         a->size[a->sizes++] = v;
-    }
+        text = end + 1;
+    } while (*end);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

@@ -9,7 +9,7 @@
 #include "os/direct.h"
 
 enum {
-    BLOCK_BYTES = 512 << 10,    /* raw rows read at once: fits in cache beside the result */
+    BLOCK_BYTES = 512 << 10,  /* raw rows read at once: fits in cache beside the result */
     MAX_ROW_VALUES = 8 << 20, /* one row of anything sane */
     VECTOR_BLOCK = 16384      /* bytes of a vector read at once */
 };
