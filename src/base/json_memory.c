@@ -71,7 +71,8 @@ static int by_pointer(const void *a, const void *b)
 
 static void give_all(struct parse *p)
 {
-    qsort(p->event, p->n_events, sizeof *p->event, by_pointer);
+    if (p->n_events)
+        qsort(p->event, p->n_events, sizeof *p->event, by_pointer);
     for (size_t i = 0; i < p->n_events;) {
         uintptr_t ptr = p->event[i] & ~(uintptr_t)1;
         long held = 0;
