@@ -141,46 +141,6 @@ static void any_pace_gives_the_same(void **state)
     }
 }
 
-/* A step takes fixed + rows * each. */
-static int64_t paced(struct tri__pace *p, int64_t steps, uint64_t fixed, uint64_t each)
-{
-    for (int64_t i = 0; i < steps; i++) {
-        int64_t rows = tri__pace_rows(p, p->level);
-        tri__pace_took(p, rows, fixed + (uint64_t)rows * each);
-    }
-    return tri__pace_rows(p, p->level);
-}
-
-static void steps_get_shorter_where_that_is_free(void **state)
-{
-    (void)state;
-    struct tri__pace p = { .target_ns = 1000, .most_rows = 512 };
-    assert_int_equal(paced(&p, 20, 0, 1), 512); /* 512: short enough */
-    assert_int_equal(paced(&p, 20, 0, 5), 128); /* 640 at 128 */
-    assert_int_equal(paced(&p, 20, 0, 90), 64); /* never below the grid */
-    assert_int_equal(paced(&p, 20, 0, 1), 512); /* and back */
-    /* Rows are dearer in small steps: not below where that costs more than an eighth. */
-    p = (struct tri__pace){ .target_ns = 1000, .most_rows = 512 };
-    assert_int_equal(paced(&p, 20, 5000, 1), 512);
-    p = (struct tri__pace){ .target_ns = 1000, .most_rows = 512 };
-    assert_int_equal(paced(&p, 20, 100, 10), 128); /* 64 would be 11.6 a row, 512 is 10.2 */
-    /* What ends a prompt says nothing, what began off the grid does; no target, no change. */
-    p = (struct tri__pace){ .target_ns = 1000, .most_rows = 512 };
-    tri__pace_took(&p, 448, 100000);
-    assert_int_equal(p.level, 0);
-    tri__pace_took(&p, 449, 100000);
-    assert_int_equal(p.level, 1);
-    p = (struct tri__pace){ .most_rows = 512 };
-    assert_int_equal(paced(&p, 20, 0, 90000), 512);
-    /* Small and odd chunks. */
-    p = (struct tri__pace){ .target_ns = 1, .most_rows = 100 };
-    assert_int_equal(paced(&p, 20, 0, 5), 100);
-    p = (struct tri__pace){ .target_ns = 1, .most_rows = 200 };
-    assert_int_equal(paced(&p, 20, 0, 5), 64);
-    p = (struct tri__pace){ .target_ns = 1, .most_rows = 65536 };
-    assert_int_equal(paced(&p, 40, 0, 5), 64);
-}
-
 /* 100 rows fit, yet every cut is at a multiple of 64; a prompt that goes on gets back to it. */
 static void prefill_is_cut_on_the_grid(void **state)
 {
@@ -783,7 +743,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_chunk_gives_the_same),
         cmocka_unit_test(any_pace_gives_the_same),
-        cmocka_unit_test(steps_get_shorter_where_that_is_free),
         cmocka_unit_test(prefill_is_cut_on_the_grid),
         cmocka_unit_test(neighbours_change_nothing),
         cmocka_unit_test(decoding_goes_before_prefill),
