@@ -91,6 +91,19 @@ static inline float v16_sum(v16 x)
     float32x2_t h = vadd_f32(vget_low_f32(q), vget_high_f32(q));
     return vget_lane_f32(h, 0) + vget_lane_f32(h, 1);
 }
+static inline void v16_sums8(float *p, const v16 s[8])
+{
+    for (int i = 0; i < 8; i += 4) {
+        float32x4_t q[4];
+        for (int k = 0; k < 4; k++)
+            q[k] = vaddq_f32(vaddq_f32(s[i + k].a, s[i + k].c), vaddq_f32(s[i + k].b, s[i + k].d));
+        float32x4_t x = vaddq_f32(vcombine_f32(vget_low_f32(q[0]), vget_low_f32(q[1])),
+                                  vcombine_f32(vget_high_f32(q[0]), vget_high_f32(q[1])));
+        float32x4_t y = vaddq_f32(vcombine_f32(vget_low_f32(q[2]), vget_low_f32(q[3])),
+                                  vcombine_f32(vget_high_f32(q[2]), vget_high_f32(q[3])));
+        vst1q_f32(p + i, vpaddq_f32(x, y));
+    }
+}
 static inline float v16_top(v16 x)
 {
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.a, x.c), vmaxq_f32(x.b, x.d)));

@@ -1,8 +1,9 @@
 /*
- * Multi-head latent attention over the compressed cache (K3 spec 3.4, absorbed form). Up to eight
- * queries walk the cache together, so that a row is read once for all of them: the heads of one
- * token while decoding, successive tokens of one head while prefilling. Each query's sums run in
- * the same order whoever walks with it. Rows come in blocks of 64 with a running softmax.
+ * Multi-head latent attention over the compressed cache (K3 spec 3.4, absorbed form). A query is
+ * one head of one token; all read the same rows. Up to eight form a walk, which multiplies a row by
+ * all of them while it is in a register; up to eight walks go side by side, so that a block of rows
+ * comes from memory once for 64 queries. Each query's sums run in the same order whoever goes with
+ * it. Rows come in blocks of 64 with a running softmax.
  */
 #ifndef TRI_KERNELS_MLA_LANES_H
 #define TRI_KERNELS_MLA_LANES_H
@@ -13,85 +14,126 @@
 
 #if defined(TRI_LANES)
 
-enum { MLA_QUERIES = 8, MLA_ROWS = 64 };
+enum {
+    MLA_QUERIES = 8, /* of a walk */
+    MLA_WALKS = 8,
+    MLA_ROWS = 64,
+    MLA_TOGETHER = 8, /* rows whose sums are folded together */
+    MLA_WIDTH = 1024, /* most values of a row; the reference takes wider ones */
+#if defined(__AVX512F__)
+    MLA_SUMS = 16, /* that stay in registers */
+#else
+    MLA_SUMS = 8,
+#endif
+};
 
 struct mla_walk {
-    const struct tri_mla_args *a;
+    int queries;
     const float *ql[MLA_QUERIES], *q_pe[MLA_QUERIES];
     float *ol[MLA_QUERIES];
     int64_t seen[MLA_QUERIES]; /* rows each may look at */
+    int64_t most;              /* of seen */
     float best[MLA_QUERIES];
     double sum[MLA_QUERIES];
-    float p[MLA_QUERIES][MLA_ROWS]; /* scores, then their exponentials */
+    float p[MLA_QUERIES][MLA_ROWS]; /* products with the rows of a block, then shares */
 };
 
-static inline __attribute__((always_inline)) v16 mla_cache(enum tri_dtype dtype, const char *row,
-                                                           int64_t c)
+/* Rows from .. from + n of the cache in float32: [n][rank + rope]. */
+struct mla_block {
+    const struct tri_mla_args *a;
+    const float *rows;
+    int64_t from, n;
+};
+
+static inline v16 mla_e4m3(const char *row)
 {
-    if (dtype == TRI_DT_F32)
-        return v16_load((const float *)(const void *)(row + c * 4));
-    if (dtype == TRI_DT_BF16)
-        return v16_bf16(row + c * 2);
-    /* e4m3: the bits moved to float32's places, whose exponent counts from 120 more. */
-    w16 b = w16_u8(row + c);
+    /* The bits moved to float32's places, whose exponent counts from 120 more. */
+    w16 b = w16_u8(row);
     w16 bits =
         w16_add(w16_left(w16_and(b, w16_set(0x7f)), 20), w16_left(w16_and(b, w16_set(0x80)), 24));
     return v16_mul(v16_bits(bits), v16_set(0x1p120f));
 }
 
-/* Scores of rows from .. from + n for q queries (a constant), two rows at a time. */
-static inline __attribute__((always_inline)) void
-mla_scores(struct mla_walk *w, enum tri_dtype dtype, int64_t from, int64_t n, int q)
+/* Decodes n rows from `first` of the cache on. */
+static void mla_decode(const struct tri_mla_args *a, float *out, int64_t first, int64_t n)
 {
-    const struct tri_mla_args *a = w->a;
-    size_t bytes = tri_row_data_bytes(dtype, a->rank + a->rope);
-    for (int64_t r = 0; r < n; r += 2) {
-        const char *row[2] = { (const char *)a->cache + (size_t)(from + r) * bytes };
-        row[1] = r + 1 < n ? row[0] + bytes : row[0];
-        v16 sum[2][MLA_QUERIES];
+    int64_t width = a->rank + a->rope;
+    const char *rows =
+        (const char *)a->cache + (size_t)first * tri_row_data_bytes(a->cache_dtype, width);
+    if (a->cache_dtype == TRI_DT_BF16)
+        for (int64_t i = 0; i < n * width; i += 16)
+            v16_store(out + i, v16_bf16(rows + i * 2));
+    else
+        for (int64_t i = 0; i < n * width; i += 16)
+            v16_store(out + i, mla_e4m3(rows + i));
+}
+
+/* Adds products of n columns to the sums of eight rows for q queries (a constant). */
+static inline __attribute__((always_inline)) void mla_multiply(v16 sum[][MLA_TOGETHER],
+                                                               const float *const *row, int64_t at,
+                                                               const float *const *x, int64_t n,
+                                                               int q)
+{
+    for (int64_t c = 0; c < n; c += 16) {
+        v16 in[MLA_SUMS / MLA_TOGETHER];
         for (int i = 0; i < q; i++)
-            sum[0][i] = sum[1][i] = v16_set(0);
-        for (int64_t c = 0; c < a->rank; c += 16) {
-            v16 c0 = mla_cache(dtype, row[0], c), c1 = mla_cache(dtype, row[1], c);
-            for (int i = 0; i < q; i++) {
-                v16 x = v16_load(w->ql[i] + c);
-                sum[0][i] = v16_fma(x, c0, sum[0][i]);
-                sum[1][i] = v16_fma(x, c1, sum[1][i]);
-            }
-        }
-        for (int64_t c = 0; c < a->rope; c += 16) {
-            v16 c0 = mla_cache(dtype, row[0], a->rank + c);
-            v16 c1 = mla_cache(dtype, row[1], a->rank + c);
-            for (int i = 0; i < q; i++) {
-                v16 x = v16_load(w->q_pe[i] + c);
-                sum[0][i] = v16_fma(x, c0, sum[0][i]);
-                sum[1][i] = v16_fma(x, c1, sum[1][i]);
-            }
-        }
-        for (int i = 0; i < q; i++) {
-            w->p[i][r] = v16_sum(sum[0][i]) * a->scale;
-            w->p[i][r + 1] = v16_sum(sum[1][i]) * a->scale;
+            in[i] = v16_load(x[i] + c);
+        for (int r = 0; r < MLA_TOGETHER; r++) {
+            v16 values = v16_load(row[r] + at + c);
+            for (int i = 0; i < q; i++)
+                sum[i][r] = v16_fma(in[i], values, sum[i][r]);
         }
     }
 }
 
-/* Turns query i's scores into shares; returns what its earlier sums are to be multiplied by. */
-static inline float mla_soften(struct mla_walk *w, int i, int64_t n)
+/* Products of queries i .. i + q (a constant) with eight rows from r on; those behind the block's
+ * last are made from that one and not looked at. */
+static inline __attribute__((always_inline)) void
+mla_score(struct mla_walk *w, const struct mla_block *b, int64_t r, int i, int q)
 {
-    float *p = w->p[i], top = w->best[i];
+    const struct tri_mla_args *a = b->a;
+    const float *row[MLA_TOGETHER];
+    v16 sum[MLA_SUMS / MLA_TOGETHER][MLA_TOGETHER];
+    for (int k = 0; k < MLA_TOGETHER; k++) {
+        row[k] = b->rows + (r + k < b->n ? r + k : b->n - 1) * (a->rank + a->rope);
+        for (int j = 0; j < q; j++)
+            sum[j][k] = v16_set(0);
+    }
+    mla_multiply(sum, row, 0, w->ql + i, a->rank, q);
+    mla_multiply(sum, row, a->rank, w->q_pe + i, a->rope, q);
+    for (int j = 0; j < q; j++)
+        v16_sums8(w->p[i + j] + r, sum[j]);
+}
+
+static void mla_score_all(struct mla_walk *w, const struct mla_block *b, int64_t r)
+{
+    enum { PAIR = MLA_SUMS / MLA_TOGETHER };
+    int i = 0;
+    for (; i + PAIR <= w->queries; i += PAIR)
+        mla_score(w, b, r, i, PAIR);
+    for (; i < w->queries; i++)
+        mla_score(w, b, r, i, 1);
+}
+
+/* Turns query i's products of n rows into shares; returns what its earlier sums are to be
+ * multiplied by. */
+static inline float mla_soften(struct mla_walk *w, int i, int64_t n, float scale)
+{
+    float *p = w->p[i];
+    v16 s[MLA_ROWS / 16], sum = v16_set(0), none = v16_set(-INFINITY), high = v16_set(w->best[i]);
     for (int64_t r = n > 0 ? n : 0; r < MLA_ROWS; r++)
         p[r] = -INFINITY;
-    v16 high = v16_set(top);
-    for (int r = 0; r < MLA_ROWS; r += 16)
-        high = v16_max(high, v16_load(p + r));
-    top = v16_top(high);
+    for (int k = 0; k < MLA_ROWS / 16; k++) {
+        s[k] = v16_mul(v16_load(p + 16 * k), v16_set(scale));
+        high = v16_max(high, s[k]);
+    }
+    float top = v16_top(high);
     float keep = top > w->best[i] ? expf(w->best[i] - top) : 1;
-    v16 sum = v16_set(0), none = v16_set(-INFINITY);
-    for (int r = 0; r < MLA_ROWS; r += 16) {
-        v16 s = v16_load(p + r);
-        v16 e = lanes_exp(v16_sub(s, v16_set(top)));
-        e = v16_less(none, s, e, v16_less(s, v16_set(INFINITY), v16_set(0), s)); /* NaN stays */
-        v16_store(p + r, e);
+    for (int k = 0; k < MLA_ROWS / 16; k++) {
+        v16 e = lanes_exp(v16_sub(s[k], v16_set(top)));
+        e = v16_less(none, s[k], e,
+                     v16_less(s[k], v16_set(INFINITY), v16_set(0), s[k])); /* NaN stays */
+        v16_store(p + 16 * k, e);
         sum = v16_add(sum, e);
     }
     w->sum[i] = w->sum[i] * (double)keep + (double)v16_sum(sum);
@@ -99,102 +141,135 @@ static inline float mla_soften(struct mla_walk *w, int i, int64_t n)
     return keep;
 }
 
-static inline __attribute__((always_inline)) void
-mla_block(struct mla_walk *w, enum tri_dtype dtype, int64_t from, int64_t n, int q)
+/* Adds the block's latents, columns c .. c + 16 v, to the sums of q queries (q and v constants). */
+static inline __attribute__((always_inline)) void mla_add(const struct mla_walk *w,
+                                                          const struct mla_block *b,
+                                                          const float *keep, int64_t c, int q,
+                                                          int v)
 {
-    const struct tri_mla_args *a = w->a;
-    size_t bytes = tri_row_data_bytes(dtype, a->rank + a->rope);
-    const char *rows = (const char *)a->cache + (size_t)from * bytes;
-    v16 keep[MLA_QUERIES];
-    mla_scores(w, dtype, from, n, q);
-    for (int i = 0; i < q; i++) {
-        int64_t mine = w->seen[i] - from;
-        keep[i] = v16_set(mla_soften(w, i, mine < n ? mine : n));
-    }
-    for (int64_t c = 0; c < a->rank; c += 16) {
-        v16 sum[MLA_QUERIES];
-        for (int i = 0; i < q; i++)
-            sum[i] = v16_mul(v16_load(w->ol[i] + c), keep[i]);
-        for (int64_t r = 0; r < n; r++) {
-            v16 latent = mla_cache(dtype, rows + (size_t)r * bytes, c);
-            for (int i = 0; i < q; i++)
-                sum[i] = v16_fma(v16_set(w->p[i][r]), latent, sum[i]);
+    int64_t width = b->a->rank + b->a->rope;
+    v16 sum[MLA_SUMS];
+    for (int i = 0; i < q; i++)
+        for (int k = 0; k < v; k++)
+            sum[i * v + k] = v16_mul(v16_load(w->ol[i] + c + 16 * k), v16_set(keep[i]));
+    for (int64_t r = 0; r < b->n; r++) {
+        const float *latent = b->rows + r * width + c;
+        for (int i = 0; i < q; i++) {
+            v16 share = v16_set(w->p[i][r]);
+            for (int k = 0; k < v; k++)
+                sum[i * v + k] = v16_fma(share, v16_load(latent + 16 * k), sum[i * v + k]);
         }
-        for (int i = 0; i < q; i++)
-            v16_store(w->ol[i] + c, sum[i]);
+    }
+    for (int i = 0; i < q; i++)
+        for (int k = 0; k < v; k++)
+            v16_store(w->ol[i] + c + 16 * k, sum[i * v + k]);
+}
+
+static inline __attribute__((always_inline)) void mla_advance(struct mla_walk *w,
+                                                              const struct mla_block *b, int q)
+{
+    const int v = MLA_SUMS / q < 8 ? MLA_SUMS / q : 8;
+    float keep[MLA_QUERIES];
+    for (int i = 0; i < q; i++) {
+        int64_t mine = w->seen[i] - b->from;
+        keep[i] = mla_soften(w, i, mine < b->n ? mine : b->n, b->a->scale);
+    }
+    int64_t c = 0;
+    for (; c + 16 * v <= b->a->rank; c += 16 * v)
+        mla_add(w, b, keep, c, q, v);
+    for (; c < b->a->rank; c += 16)
+        mla_add(w, b, keep, c, q, 1);
+}
+
+static void mla_advance_all(struct mla_walk *w, const struct mla_block *b)
+{
+    switch (w->queries) {
+    case 8:
+        mla_advance(w, b, 8);
+        break;
+    case 4:
+        mla_advance(w, b, 4);
+        break;
+    case 2:
+        mla_advance(w, b, 2);
+        break;
+    default:
+        mla_advance(w, b, 1);
     }
 }
 
-static inline __attribute__((always_inline)) void mla_walk_all(struct mla_walk *w,
-                                                               enum tri_dtype dtype, int q)
+/* Queries first .. first + n of those of heads h0 on; a head's tokens follow each other. */
+static void mla_begin(struct mla_walk *w, const struct tri_mla_args *a, int64_t h0, int64_t first,
+                      int n)
 {
-    int64_t rank = w->a->rank, most = 0;
-    for (int i = 0; i < q; i++) {
-        most = w->seen[i] > most ? w->seen[i] : most;
+    w->queries = n;
+    w->most = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t t = (first + i) % a->tokens, at = t * a->heads + h0 + (first + i) / a->tokens;
+        w->ql[i] = a->ql + at * a->rank;
+        w->q_pe[i] = a->q + at * (a->nope + a->rope) + a->nope;
+        w->ol[i] = a->ol + at * a->rank;
+        w->seen[i] = a->past + t + 1;
+        w->most = w->seen[i] > w->most ? w->seen[i] : w->most;
         w->best[i] = -INFINITY;
         w->sum[i] = 0;
-        memset(w->ol[i], 0, (size_t)rank * sizeof *w->ol[i]);
+        memset(w->ol[i], 0, (size_t)a->rank * sizeof *w->ol[i]);
     }
-    for (int64_t from = 0; from < most; from += MLA_ROWS)
-        mla_block(w, dtype, from, most - from < MLA_ROWS ? most - from : MLA_ROWS, q);
-    for (int i = 0; i < q; i++) {
+}
+
+static void mla_end(const struct mla_walk *w, int64_t rank)
+{
+    for (int i = 0; i < w->queries; i++) {
         v16 inverse = v16_set((float)(1 / w->sum[i]));
         for (int64_t c = 0; c < rank; c += 16)
             v16_store(w->ol[i] + c, v16_mul(v16_load(w->ol[i] + c), inverse));
     }
 }
 
-static void mla_walk_f32(struct mla_walk *w, int q)
+static void mla_side_by_side(const struct tri_mla_args *a, struct mla_walk *w, int walks)
 {
-    if (q == MLA_QUERIES)
-        mla_walk_all(w, TRI_DT_F32, MLA_QUERIES);
-    else
-        mla_walk_all(w, TRI_DT_F32, 1);
-}
-static void mla_walk_bf16(struct mla_walk *w, int q)
-{
-    if (q == MLA_QUERIES)
-        mla_walk_all(w, TRI_DT_BF16, MLA_QUERIES);
-    else
-        mla_walk_all(w, TRI_DT_BF16, 1);
-}
-static void mla_walk_e4m3(struct mla_walk *w, int q)
-{
-    if (q == MLA_QUERIES)
-        mla_walk_all(w, TRI_DT_E4M3, MLA_QUERIES);
-    else
-        mla_walk_all(w, TRI_DT_E4M3, 1);
-}
-
-/* Query i of a walk is (token, head). */
-static void mla_query(struct mla_walk *w, int i, int64_t t, int64_t h)
-{
-    const struct tri_mla_args *a = w->a;
-    w->ql[i] = a->ql + (t * a->heads + h) * a->rank;
-    w->q_pe[i] = a->q + (t * a->heads + h) * (a->nope + a->rope) + a->nope;
-    w->ol[i] = a->ol + (t * a->heads + h) * a->rank;
-    w->seen[i] = a->past + t + 1;
+    _Alignas(64) float scratch[MLA_ROWS * MLA_WIDTH];
+    int64_t most = 0, width = a->rank + a->rope;
+    for (int i = 0; i < walks; i++)
+        most = w[i].most > most ? w[i].most : most;
+    for (int64_t from = 0; from < most; from += MLA_ROWS) {
+        struct mla_block b = { a, scratch, from, most - from < MLA_ROWS ? most - from : MLA_ROWS };
+        if (a->cache_dtype == TRI_DT_F32)
+            b.rows = (const float *)a->cache + from * width;
+        for (int64_t r = 0; r < b.n; r += MLA_TOGETHER) {
+            if (b.rows == scratch) /* a few, that are used while they are near */
+                mla_decode(a, scratch + r * width, from + r,
+                           b.n - r < MLA_TOGETHER ? b.n - r : MLA_TOGETHER);
+            for (int i = 0; i < walks; i++)
+                if (w[i].most > from)
+                    mla_score_all(w + i, &b, r);
+        }
+        for (int i = 0; i < walks; i++)
+            if (w[i].most > from)
+                mla_advance_all(w + i, &b);
+    }
+    for (int i = 0; i < walks; i++)
+        mla_end(w + i, a->rank);
 }
 
 void TRI_LANES(mla)(const struct tri_mla_args *a, int64_t h0, int64_t h1)
 {
-    struct mla_walk w = { .a = a };
-    void (*walk)(struct mla_walk *, int) = a->cache_dtype == TRI_DT_F32    ? mla_walk_f32
-                                           : a->cache_dtype == TRI_DT_BF16 ? mla_walk_bf16
-                                                                           : mla_walk_e4m3;
-    if (a->rank % 16 || a->rope % 16) {
+    if (a->rank % 16 || a->rope % 16 || a->rank + a->rope > MLA_WIDTH) {
         tri__ref_mla(a, h0, h1);
         return;
     }
-    /* Pairs in walking order: heads innermost for one token, tokens innermost for more. */
-    int64_t heads = h1 - h0, pairs = heads * a->tokens;
-    for (int64_t i = 0; i < pairs;) {
-        int64_t left = a->tokens == 1 ? pairs - i : a->tokens - i % a->tokens;
-        int n = left >= MLA_QUERIES ? MLA_QUERIES : 1;
-        for (int k = 0; k < n; k++)
-            mla_query(&w, k, (i + k) % a->tokens, h0 + (i + k) / a->tokens);
-        walk(&w, n);
-        i += n;
+    struct mla_walk w[MLA_WALKS];
+    int64_t queries = (h1 - h0) * a->tokens;
+    for (int64_t i = 0; i < queries;) {
+        int walks = 0;
+        while (walks < MLA_WALKS && i < queries) {
+            int n = MLA_QUERIES;
+            while (n > queries - i)
+                n /= 2;
+            mla_begin(&w[walks++], a, h0, i, n);
+            i += n;
+        }
+        mla_side_by_side(a, w, walks);
     }
 }
 

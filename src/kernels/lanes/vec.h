@@ -9,6 +9,7 @@
  *   v16_nibbles(p, table)   16 nibbles of 8 bytes, low first, through an int8 table, exact
  *   v16_fma(a, b, c)        a * b + c, one rounding
  *   v16_sum, v16_top        of all lanes, halves folded: lane j with j + 8, then 4, 2, 1
+ *   v16_sums8(p, v[8])      v16_sum of each of eight, the same bits
  *   w16_u8(p)               16 unsigned bytes
  *   w16_near(v)             nearest int, ties to even; |v| < 2^31
  *   w16_store_i8(p, w, paired)   as bytes, in the order of tri_qrows

@@ -87,6 +87,23 @@ static inline float v16_sum(v16 x)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
 }
+static inline void v16_sums8(float *p, const v16 s[8])
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256 t[4], u[2];
+    for (int i = 0; i < 4; i++) { /* halves, then quarters of two */
+        __m256 x = _mm256_add_ps(s[2 * i].a, s[2 * i].b);
+        __m256 y = _mm256_add_ps(s[2 * i + 1].a, s[2 * i + 1].b);
+        t[i] =
+            _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+    }
+    for (int i = 0; i < 2; i++)
+        u[i] = _mm256_add_ps(_mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0x44),
+                             _mm256_shuffle_ps(t[2 * i], t[2 * i + 1], 0xee));
+    __m256 v =
+        _mm256_add_ps(_mm256_shuffle_ps(u[0], u[1], 0x88), _mm256_shuffle_ps(u[0], u[1], 0xdd));
+    _mm256_storeu_ps(p, _mm256_permutevar8x32_ps(v, order));
+}
 static inline float v16_top(v16 x)
 {
     __m256 h = _mm256_max_ps(x.a, x.b);

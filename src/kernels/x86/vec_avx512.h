@@ -77,6 +77,20 @@ static inline float v16_sum(v16 a)
     q = _mm_add_ps(q, _mm_movehl_ps(q, q));
     return _mm_cvtss_f32(_mm_add_ss(q, _mm_shuffle_ps(q, q, 1)));
 }
+static inline void v16_sums8(float *p, const v16 s[8])
+{
+    const w16 order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+    v16 t[4], u[2];
+    for (int i = 0; i < 4; i++) /* halves of two */
+        t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0x44),
+                             _mm512_shuffle_f32x4(s[2 * i], s[2 * i + 1], 0xee));
+    for (int i = 0; i < 2; i++) /* quarters of four */
+        u[i] = _mm512_add_ps(_mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(t[2 * i], t[2 * i + 1], 0xdd));
+    v16 v = _mm512_add_ps(_mm512_shuffle_ps(u[0], u[1], 0x44), _mm512_shuffle_ps(u[0], u[1], 0xee));
+    v = _mm512_add_ps(v, _mm512_permute_ps(v, 0xb1));
+    _mm256_storeu_ps(p, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, v)));
+}
 static inline float v16_top(v16 a)
 {
     __m256 h = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
