@@ -23,10 +23,10 @@ def need_nano():
 
 
 class Server:
-    def __init__(self, *args, preexec=None):
+    def __init__(self, *args, model=NANO, env=None, preexec=None):
         self.process = subprocess.Popen(
-            [TRIREME, "serve", str(NANO), "--port", "0", "--ram", "1G", "--threads", "1", *args],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=preexec)
+            [TRIREME, "serve", str(model), "--port", "0", "--ram", "1G", "--threads", "1", *args],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, preexec_fn=preexec)
         line = self.process.stdout.readline().decode()
         found = re.search(r":(\d+) ", line)
         if not found:

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from serving import SOURCE, TRIREME, need_nano  # noqa: E402
+from serving import TRIREME, need_nano  # noqa: E402
 
 BUILD = pathlib.Path(TRIREME).parent
 

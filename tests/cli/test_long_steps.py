@@ -5,56 +5,26 @@ in the same step comes as it would have come."""
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from serving import NANO, TRIREME, Server, need_nano, wait_for  # noqa: E402
+from shim import FaultyReads  # noqa: E402
 
-HERE = pathlib.Path(__file__).resolve().parent
 SLOW = ("--io", "threads", "--io-depth", "1", "--expert-ram", "40K", "--page-cache", "yes", "--keep-nothing")
 LONG = "Tell me about rivers, ships, the sea, harbours, winds, oars and the people who row. " * 3
 RUNNING = "vllm:num_requests_running"
 
 
-class LongSteps(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.keep = tempfile.TemporaryDirectory()
-        cls.shim = os.path.join(cls.keep.name, "slow.so")
-        cls.fault = pathlib.Path(cls.keep.name) / "fault"
-        cls.before = dict(os.environ)
-        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        built = compiler and subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", cls.shim,
-                                             str(HERE / "faulty_pread.c"), "-ldl"]).returncode == 0
-        binary = pathlib.Path(TRIREME).read_bytes()
-        if not built or b"__asan_init" in binary or b"__tsan_init" in binary:
-            cls.keep.cleanup()
-            print("SKIP: no compiler for the shim, or a sanitizer that does not like it")
-            raise unittest.SkipTest("no shim")
-        cls.env = {**os.environ, "LD_PRELOAD": cls.shim, "PREAD_FAULT": str(cls.fault)}
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.keep.cleanup()
-
-    def setUp(self):
-        self.fault.unlink(missing_ok=True)
-
+class LongSteps(FaultyReads, unittest.TestCase):
     def server(self, *more):
-        os.environ.update(self.env)
-        try:
-            return Server(*SLOW, *more)
-        finally:
-            os.environ.clear()
-            os.environ.update(self.before)
+        return Server(*SLOW, *more, env=self.env)
 
     def send(self, server, text):
         """A request whose answer nobody reads yet."""

@@ -17,24 +17,17 @@ import time
 import unittest
 
 from serving import NANO, TRIREME, Server, need_nano, wait_for
+from shim import SANITIZED, build
 
 need_nano()
-HERE = pathlib.Path(__file__).parent
 STORY = "Tell me a story about a fox and an owl."
-SANITIZED = any(x in pathlib.Path(TRIREME).read_bytes() for x in (b"__asan_init", b"__tsan_init"))
 
 
 class Of(Server):
     """A server of a model that may be changed; `more` is the environment's."""
 
     def __init__(self, model, *args, preexec=None, **more):
-        self.process = subprocess.Popen([TRIREME, "serve", str(model), "--port", "0", "--threads", "1", *args],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=preexec,
-                                        env={**os.environ, **more})
-        line = self.process.stdout.readline().decode()
-        if ":" not in line:
-            raise RuntimeError(self.process.communicate()[1].decode())
-        self.port = int(line.split(":")[-1].split()[0])
+        super().__init__(*args, model=model, preexec=preexec, env={**os.environ, **more})
 
     def end(self):
         """Its exit code and what it said."""
@@ -60,7 +53,7 @@ class Vanishing(unittest.TestCase):
 
     def test_the_model(self):
         """Resident or streamed, a model that is removed is served on: its files are open."""
-        for args in (("--ram", "1G"), ("--ram", "1G", "--trunk", "stream")):
+        for args in ((), ("--trunk", "stream")):
             model = self.home / "nano"
             shutil.copytree(NANO, model)
             server = Of(model, "--context", "1024", *args)
@@ -74,7 +67,7 @@ class Vanishing(unittest.TestCase):
         """Streamed weights that are no longer there: the request fails, not the server."""
         model = self.home / "nano"
         shutil.copytree(NANO, model)
-        server = Of(model, "--context", "1024", "--ram", "1G", "--trunk", "stream")
+        server = Of(model, "--context", "1024", "--trunk", "stream")
         server.chat(STORY)
         for f in model.glob("*.safetensors"):
             os.truncate(f, f.stat().st_size // 4)
@@ -88,7 +81,7 @@ class Vanishing(unittest.TestCase):
     def test_the_keys(self):
         keys = self.home / "keys"
         keys.write_text("first\n")
-        server = Of(NANO, "--ram", "1G", "--context", "512", "--api-keys", str(keys))
+        server = Of(NANO, "--context", "512", "--api-keys", str(keys))
         ask = lambda key: server.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})[0]
         self.assertEqual((ask("first"), ask("second")), (200, 401))
         for spoil in (keys.unlink, lambda: keys.write_text(""), lambda: keys.write_text("x" * 300 + "\n")):
@@ -106,7 +99,7 @@ class Vanishing(unittest.TestCase):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
                         "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost", "-addext",
                         "subjectAltName=DNS:localhost"], check=True, capture_output=True)
-        server = Of(NANO, "--ram", "1G", "--context", "512", "--tls-cert", str(cert), "--tls-key", str(key))
+        server = Of(NANO, "--context", "512", "--tls-cert", str(cert), "--tls-key", str(key))
         context = ssl.create_default_context(cafile=cert)
         cert.unlink()
         key.unlink()
@@ -121,7 +114,7 @@ class Vanishing(unittest.TestCase):
     def test_the_folder_of_states(self):
         """Gone while it is used, then a file where it was: answers stay right, failures are counted."""
         folder = self.home / "states"
-        server = Of(NANO, "--ram", "1G", "--context", "2048", "--cache-dir", str(folder))
+        server = Of(NANO, "--context", "2048", "--cache-dir", str(folder))
         want = server.chat(STORY * 4)["choices"]
         while folder.exists():  # the server may just be writing a state into it
             shutil.rmtree(folder, ignore_errors=True)
@@ -137,7 +130,7 @@ class Signals(unittest.TestCase):
         with tempfile.TemporaryDirectory() as tmp:
             keys = pathlib.Path(tmp) / "keys"
             keys.write_text("k\n")
-            server = Of(NANO, "--ram", "1G", "--context", "2048", "--api-keys", str(keys))
+            server = Of(NANO, "--context", "2048", "--api-keys", str(keys))
             body = {"messages": [{"role": "user", "content": STORY}], "temperature": 0, "max_tokens": 400, "ignore_eos": True}
             head = {"Authorization": "Bearer k"}
             want = server.post("/v1/chat/completions", body, headers=head)["choices"]
@@ -159,7 +152,7 @@ class Signals(unittest.TestCase):
         """The first drains, any later one ends what runs; it exits once, with 0, and the folder is in order."""
         with tempfile.TemporaryDirectory() as tmp:
             for seed in range(4):
-                server = Of(NANO, "--ram", "1G", "--context", "4096", "--cache-dir", tmp)
+                server = Of(NANO, "--context", "4096", "--cache-dir", tmp)
                 body = {"messages": [{"role": "user", "content": STORY}], "max_tokens": 4000, "ignore_eos": True}
                 asking = [threading.Thread(target=self.ask, args=(server, body)) for _ in range(4)]
                 for t in asking:
@@ -209,7 +202,7 @@ class Limits(unittest.TestCase):
 
     def test_bodies_of_four_gigabytes(self):
         """Refused by their length before a byte of them is read; by their chunks when they pass the limit."""
-        server = Of(NANO, "--ram", "1G", "--context", "512")
+        server = Of(NANO, "--context", "512")
         for n in (4 << 30, (4 << 30) + 2, 1 << 32, 1 << 63, 10 ** 30):
             got = server.raw(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n{}" % n)
             self.assertRegex(got, rb"\AHTTP/1.1 (413|400) ")
@@ -235,13 +228,13 @@ class Limits(unittest.TestCase):
 
     def test_what_is_taken(self):
         with tempfile.TemporaryDirectory() as tmp:
-            server = Of(NANO, "--ram", "1G", "--context", "512", "--cache-dir", tmp)
+            server = Of(NANO, "--context", "512", "--cache-dir", tmp)
             self.assertIn(str(server.port), refused("--ram", "1G", "--port", str(server.port)))
             self.assertIn(tmp, refused("--ram", "1G", "--port", "0", "--cache-dir", tmp))
             self.assertEqual(server.chat(STORY)["usage"]["completion_tokens"], 40)
             server.process.kill()
             server.process.communicate()
-            self.assertEqual(Of(NANO, "--ram", "1G", "--context", "512", "--cache-dir", tmp).end(), (0, ""))  # not taken by the dead
+            self.assertEqual(Of(NANO, "--context", "512", "--cache-dir", tmp).end(), (0, ""))  # not taken by the dead
 
     def test_flags_that_cannot_be(self):
         for args, word in ((("--host", "nowhere.invalid", "--allow-anyone"), "nowhere.invalid"),
@@ -259,14 +252,9 @@ class Limits(unittest.TestCase):
 class Clock(unittest.TestCase):
     def test_somebody_sets_it(self):
         """Patience, keepalives, time limits and the order of kept states do not hang on the time of day."""
-        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        if SANITIZED or not compiler:
-            self.skipTest("no compiler for the shim, or a sanitizer that does not like it")
         with tempfile.TemporaryDirectory() as tmp:
-            shim = f"{tmp}/clock.so"
-            subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", shim, HERE / "jumping_clock.c", "-ldl"], check=True)
-            server = Of(NANO, "--ram", "1G", "--context", "16384", "--parallel", "1", "--max-output", "64K",
-                        "--cache-dir", f"{tmp}/states", LD_PRELOAD=shim)
+            server = Of(NANO, "--context", "16384", "--parallel", "1", "--max-output", "64K", "--cache-dir",
+                        f"{tmp}/states", LD_PRELOAD=build("jumping_clock.c", tmp))
             dates = {server.ask("GET", "/health")[2]["Date"] for _ in range(5)}
             self.assertGreater(len(dates), 1, "the shim does nothing")
             slow = socket.socket()

@@ -19,7 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from serving import NANO, TRIREME, Server, WithServer, need_nano, wait_for  # noqa: E402
+from serving import NANO, TRIREME, Server, need_nano, wait_for  # noqa: E402
 
 HI = [{"role": "user", "content": "Hi"}]
 CHAT = "/v1/chat/completions"

@@ -13,8 +13,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from serving import NANO, TRIREME, Server, need_nano  # noqa: E402
+from shim import FaultyReads  # noqa: E402
 
-SOURCE = pathlib.Path(__file__).parent
 PROMPT = ["--raw", "--greedy", "--max-tokens", "24", "Once upon a time"]
 
 
@@ -139,33 +139,9 @@ class Lossy(unittest.TestCase):
         self.assertLess(lean["misses"] / lean["wanted"], exact["misses"] / exact["wanted"])
 
 
-class Faults(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.keep = tempfile.TemporaryDirectory()
-        cls.shim = os.path.join(cls.keep.name, "faulty.so")
-        cls.fault = pathlib.Path(cls.keep.name) / "fault"
-        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        built = compiler and subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", cls.shim,
-                                             str(SOURCE / "faulty_pread.c"), "-ldl"]).returncode == 0
-        binary = pathlib.Path(TRIREME).read_bytes()
-        if not built or b"__asan_init" in binary or b"__tsan_init" in binary:
-            cls.keep.cleanup()
-            print("SKIP: no compiler for the shim, or a sanitizer that does not like it")
-            raise unittest.SkipTest("no shim")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.keep.cleanup()
-
+class Faults(FaultyReads, unittest.TestCase):
     def test_a_server_lives_through_it(self):
-        before = dict(os.environ)
-        os.environ.update(LD_PRELOAD=self.shim, PREAD_FAULT=str(self.fault))
-        try:
-            server = Server("--io", "threads", "--expert-ram", "40K", "--page-cache", "yes", "--keep-nothing")
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        server = Server("--io", "threads", "--expert-ram", "40K", "--page-cache", "yes", "--keep-nothing", env=self.env)
         try:
             want = server.chat("Hi")["choices"][0]["message"]["content"]
             for how, word in (("eio", "Input/output error"), ("zero", "the file ends before it")):

@@ -8,7 +8,6 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,8 +15,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import test_store  # noqa: E402
-from serving import NANO, TRIREME, need_nano  # noqa: E402
+from serving import NANO, TRIREME, Server, need_nano  # noqa: E402
+from shim import FaultyReads  # noqa: E402
 from test_store import PROMPT, other_drive  # noqa: E402
 
 EXPERTS = 16
@@ -103,32 +102,14 @@ class Vanishing(Home):
     def setUp(self):
         super().setUp()
         self.model = copy_of_nano(self.home)
-        self.server = subprocess.Popen([TRIREME, "serve", str(self.model), "--port", "0", "--ram", "1G", "--threads",
-                                        "1", "--expert-ram", "40K", "--keep-nothing"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.port = int(self.server.stdout.readline().split(":")[-1].split()[0].rstrip("/"))
+        self.server = Server("--expert-ram", "40K", "--keep-nothing", model=self.model)
 
     def tearDown(self):
-        self.server.send_signal(signal.SIGTERM)
-        self.assertEqual(self.server.wait(60), 0)
-        self.server.stdout.close()
-        self.server.stderr.close()
+        self.assertEqual(self.server.close(), 0)
         super().tearDown()
 
-    def ask(self, text):
-        import http.client
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        c.request("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": text}],
-                                                              "temperature": 0, "max_tokens": 8}))
-        r = c.getresponse()
-        status, data = r.status, r.read().decode()
-        c.close()
-        return status, data
-
     def text(self):
-        status, data = self.ask("Hi")
-        self.assertEqual(status, 200, data)
-        return json.loads(data)["choices"][0]["message"]["content"]
+        return self.server.chat("Hi", max_tokens=8)["choices"][0]["message"]["content"]
 
     def test_cut_and_whole_again(self):
         want = self.text()
@@ -136,9 +117,10 @@ class Vanishing(Home):
         whole = [s.read_bytes() for s in shards]
         for s, data in zip(shards, whole):
             os.truncate(s, len(data) // 8)
-        status, data = self.ask("Bye")
+        status, data, _ = self.server.ask("POST", "/v1/chat/completions",
+                                          {"messages": [{"role": "user", "content": "Bye"}], "max_tokens": 8})
         self.assertGreaterEqual(status, 500, data)
-        for word in ("layer", "expert", ".safetensors", "ends before it"):
+        for word in (b"layer", b"expert", b".safetensors", b"ends before it"):
             self.assertIn(word, data)
         for s, data in zip(shards, whole):
             s.write_bytes(data)
@@ -153,31 +135,13 @@ class Vanishing(Home):
         self.refused(trireme("run", "-m", self.model, *PROMPT), gone.name)
 
 
-class Stalled(Home):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.TemporaryDirectory()
-        cls.shim = os.path.join(cls.shared.name, "faulty.so")
-        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        built = compiler and subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", cls.shim, str(
-            test_store.SOURCE / "faulty_pread.c"), "-ldl"]).returncode == 0
-        binary = pathlib.Path(TRIREME).read_bytes()
-        if not built or b"__asan_init" in binary or b"__tsan_init" in binary:
-            cls.shared.cleanup()
-            print("SKIP: no compiler for the shim, or a sanitizer that does not like it")
-            raise unittest.SkipTest("no shim")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.shared.cleanup()
-
+class Stalled(FaultyReads, Home):
     def test_a_drive_that_never_answers(self):
         """An error that says so, and the process ends although its threads still wait."""
-        fault = self.home / "fault"
-        fault.write_text("stall")
-        env = dict(os.environ, LD_PRELOAD=self.shim, PREAD_FAULT=str(fault))
+        self.fault.write_text("stall")
         self.refused(trireme("run", "--keep-nothing", "--io", "threads", "--io-timeout", "1", "--threads", "1",
-                             "--expert-ram", "40K", "--page-cache", "yes", *PROMPT, env=env), "no read finished in 1.0 s")
+                             "--expert-ram", "40K", "--page-cache", "yes", *PROMPT, env=self.env),
+                     "no read finished in 1.0 s")
 
     def test_usage(self):
         for bad in ("0", "-1", "3601", "x"):

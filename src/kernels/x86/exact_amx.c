@@ -17,6 +17,7 @@
 
 #include <string.h>
 #include "kernels/x86/quant_tile.h"
+#include "kernels/x86/tile_config.h"
 
 enum {
     TOKENS = 16,     /* of a tile */
@@ -29,17 +30,9 @@ enum {
     FEW_TILES = 4, /* of rows, multiplied side by side by few tokens */
 };
 
-/* What LDTILECFG reads (Intel SDM, palette 1). */
-struct config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-_Static_assert(sizeof(struct config) == 64, "tile configuration");
-
 static void configure(int64_t tokens)
 {
-    struct config c = { .palette = 1 };
+    struct tile_config c = { .palette = 1 };
     for (int i = 0; i < 8; i++) {
         c.rows[i] = (uint8_t)(i == 4 ? STEP / 2 : tokens);
         c.row_bytes[i] = 64;
@@ -377,7 +370,7 @@ struct one {
 
 static void configure_one(int64_t rows)
 {
-    struct config c = { .palette = 1 };
+    struct tile_config c = { .palette = 1 };
     for (int i = 0; i < 8; i++) {
         c.rows[i] = (uint8_t)(i > ONE_TILES ? STEP / 2 : rows);
         c.row_bytes[i] = i == ONE_TILES ? 64 : 4;

@@ -4,30 +4,20 @@
 #error "compile with -mavx2 -mfma -mavxvnni (cmake/Kernels.cmake)"
 #endif
 
-#include "kernels/x86/quant_ymm.h"
 #include "kernels/x86/quant_ymm_one.h"
 
 void tri__avxvnni_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    if (a->tokens == 1)
-        qmatvec(a, TRI_DT_I8G64, row0, row1);
-    else
-        qmatmul(a, TRI_DT_I8G64, row0, row1);
+    products(a, TRI_DT_I8G64, row0, row1);
 }
 
 void tri__avxvnni_qmatmul_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    if (a->tokens == 1)
-        qmatvec(a, TRI_DT_I4G32, row0, row1);
-    else
-        qmatmul(a, TRI_DT_I4G32, row0, row1);
+    products(a, TRI_DT_I4G32, row0, row1);
 }
 
 void tri__avxvnni_qmatmul_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    if (a->tokens == 1)
-        qmatvec(a, TRI_DT_MXFP4, row0, row1);
-    else
-        qmatmul(a, TRI_DT_MXFP4, row0, row1);
+    products(a, TRI_DT_MXFP4, row0, row1);
 }
 #endif

@@ -279,5 +279,15 @@ TRI_INLINE void qmatvec(const struct tri_qmatmul_args *a, enum tri_dtype dtype, 
     }
 }
 
+/* One token row by row, more in tiles. */
+TRI_INLINE void products(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                         int64_t row1)
+{
+    if (a->tokens == 1)
+        qmatvec(a, dtype, row0, row1);
+    else
+        qmatmul(a, dtype, row0, row1);
+}
+
 #endif
 #endif

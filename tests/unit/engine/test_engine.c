@@ -1,98 +1,5 @@
 /* Sequences and steps over a stand-in model: what is fed, what comes out, and every way to end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include "engine/engine_priv.h"
-#include <unistd.h>
-
-#include "unit/engine/fake_model.h"
-
-struct rig {
-    struct tri_model model;
-    struct tri_budget *budget;
-    struct tri_engine *engine;
-};
-
-static void rig_up(struct rig *rig, int64_t chunk, int64_t sequences)
-{
-    rig->model = fake_model(chunk);
-    assert_int_equal(tri_budget_open(&rig->budget, 64 << 20, NULL), TRI_OK);
-    struct tri_engine_options o = { .max_sequences = sequences, .scores = true };
-    assert_int_equal(tri_engine_open(&rig->engine, &rig->model, &o, rig->budget, NULL), TRI_OK);
-}
-
-static void rig_down(struct rig *rig)
-{
-    tri_engine_close(rig->engine);
-    struct tri_budget_report now;
-    tri_budget_read(rig->budget, &now);
-    assert_int_equal(now.used_bytes, 0);
-    tri_budget_close(rig->budget);
-}
-
-static struct tri_generate greedy(int64_t max_tokens)
-{
-    struct tri_generate how = { .sampling = tri_sampling_default(), .max_tokens = max_tokens };
-    how.sampling.temperature = 0;
-    return how;
-}
-
-static struct tri_sequence *sequence(struct rig *rig, int64_t max_tokens)
-{
-    struct tri_sequence *s = NULL;
-    assert_int_equal(tri_sequence_open(&s, rig->engine, max_tokens, NULL), TRI_OK);
-    return s;
-}
-
-/* A prompt of n tokens that differs by `salt`. */
-static void prompt(struct tri_sequence *s, int64_t n, int salt)
-{
-    int32_t tokens[FAKE_ROOM];
-    for (int64_t i = 0; i < n; i++)
-        tokens[i] = (int32_t)((i * 31 + salt * 7 + 3) % 90);
-    assert_int_equal(tri_sequence_prompt(s, tokens, n, NULL, NULL), TRI_OK);
-}
-
-static void start(struct tri_sequence *s, struct tri_generate how)
-{
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_OK);
-}
-
-/* Steps until nobody is active; returns the last end told for `s`. */
-static enum tri_end run(struct rig *rig, const struct tri_sequence *s)
-{
-    enum tri_end end = TRI_END_NONE;
-    for (;;) {
-        const struct tri_step_event *events = NULL;
-        int64_t n = 0;
-        assert_int_equal(tri_engine_step(rig->engine, &events, &n, NULL), TRI_OK);
-        if (n == 0)
-            return end;
-        for (int64_t i = 0; i < n; i++)
-            if (events[i].sequence == s && events[i].end != TRI_END_NONE)
-                end = events[i].end;
-    }
-}
-
-/* What greedy must give after a prompt, computed from the fake's function alone. */
-static void assert_greedy(const struct tri_sequence *s, int64_t n_prompt)
-{
-    int64_t n = 0;
-    const int32_t *tokens = tri_sequence_tokens(s, &n);
-    assert_true(n > n_prompt);
-    for (int64_t at = n_prompt; at < n; at++) {
-        float logits[FAKE_VOCAB];
-        fake_logits(tokens, at, logits);
-        int best = 0;
-        for (int i = 1; i < FAKE_VOCAB; i++)
-            if (logits[i] > logits[best])
-                best = i;
-        assert_int_equal(tokens[at], best);
-    }
-}
+#include "unit/engine/engine_rig.h"
 
 static void any_chunk_gives_the_same(void **state)
 {
@@ -121,10 +28,8 @@ static void any_pace_gives_the_same(void **state)
     (void)state;
     static const uint64_t targets[] = { 1, UINT64_MAX, 0 };
     for (size_t i = 0; i < 3; i++) {
-        struct rig rig = { .model = fake_model(512) };
-        struct tri_engine_options o = { .step_target_ns = targets[i] };
-        assert_int_equal(tri_budget_open(&rig.budget, 64 << 20, NULL), TRI_OK);
-        assert_int_equal(tri_engine_open(&rig.engine, &rig.model, &o, rig.budget, NULL), TRI_OK);
+        struct rig rig;
+        rig_open(&rig, 512, (struct tri_engine_options){ .step_target_ns = targets[i] });
         struct tri_sequence *s = sequence(&rig, 2600);
         prompt(s, 2500, 1);
         start(s, greedy(5));
@@ -209,14 +114,12 @@ static void decoding_goes_before_prefill(void **state)
     prompt(talker, 5, 1);
     start(talker, greedy(50));
     const struct tri_step_event *events = NULL;
-    int64_t n = 0;
-    assert_int_equal(tri_engine_step(rig.engine, &events, &n, NULL), TRI_OK);
+    (void)step(&rig, &events);
     prompt(reader, 150, 2);
     start(reader, greedy(5));
     /* 15 rows a step are left for the reader, and cuts at 64 and 128: its 150 take 12 steps. */
     for (int i = 0; i < 12; i++) {
-        assert_int_equal(tri_engine_step(rig.engine, &events, &n, NULL), TRI_OK);
-        assert_int_equal(n, 2);
+        assert_int_equal(step(&rig, &events), 2);
         assert_ptr_equal(events[0].sequence, talker);
         assert_true(events[0].token >= 0);
         assert_true(i == 11 ? events[1].token >= 0 : events[1].token == -1);
@@ -364,30 +267,27 @@ static void saved_and_loaded_goes_on_alike(void **state)
 static void others_make_steps_small(void **state)
 {
     (void)state;
-    struct rig rig = { .model = fake_model(256) };
-    struct tri_engine_options o = { .max_sequences = 3, .shared_rows = 128 };
-    assert_int_equal(tri_budget_open(&rig.budget, 64 << 20, NULL), TRI_OK);
-    assert_int_equal(tri_engine_open(&rig.engine, &rig.model, &o, rig.budget, NULL), TRI_OK);
+    struct rig rig;
+    rig_open(&rig, 256, (struct tri_engine_options){ .max_sequences = 3, .shared_rows = 128 });
     struct tri_sequence *s[3];
     const struct tri_step_event *events;
-    int64_t n_events;
     for (int i = 0; i < 3; i++)
         s[i] = sequence(&rig, 2000);
     prompt(s[0], 1000, 4);
     start(s[0], greedy(4));
-    assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    (void)step(&rig, &events);
     assert_int_equal(rig.model.rows_last, 256);
     prompt(s[1], 10, 5);
     start(s[1], greedy(4));
     for (int i = 0; i < 2; i++) { /* the older takes all, then nothing changes for it */
-        assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+        (void)step(&rig, &events);
         assert_int_equal(rig.model.rows_last, 128);
     }
     tri_sequence_pause(s[0], true);
-    assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    (void)step(&rig, &events);
     assert_int_equal(rig.model.rows_last, 10);
     tri_sequence_pause(s[0], false);
-    assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+    (void)step(&rig, &events);
     assert_int_equal(rig.model.rows_last, 129); /* one decodes */
     run(&rig, s[1]);
     run(&rig, s[0]);
@@ -422,9 +322,8 @@ static void resumed_is_as_never_stopped(void **state)
     prompt(s, 30, 4);
     start(s, how);
     const struct tri_step_event *events;
-    int64_t n_events;
     do
-        assert_int_equal(tri_engine_step(rig.engine, &events, &n_events, NULL), TRI_OK);
+        (void)step(&rig, &events);
     while (tri_sequence_computed(s) < 59);
     tri_sequence_stop(s);
     memcpy(part, tri_sequence_tokens(s, &n), sizeof part);
@@ -462,9 +361,7 @@ static void nan_ends_only_its_own_sequence(void **state)
     assert_int_equal(tri_sequence_prompt(bad, &last, 1, NULL, NULL), TRI_OK);
     start(bad, how);
     const struct tri_step_event *events = NULL;
-    int64_t n = 0;
-    assert_int_equal(tri_engine_step(rig.engine, &events, &n, NULL), TRI_OK);
-    assert_int_equal(n, 2);
+    assert_int_equal(step(&rig, &events), 2);
     assert_int_equal(events[1].end, TRI_END_ERROR);
     assert_int_equal(events[1].token, -1);
     assert_int_equal(events[1].error->status, TRI_NUMERIC);
@@ -504,146 +401,6 @@ static void a_failed_step_is_told_and_can_be_repeated(void **state)
     run(&rig, s);
     assert_greedy(s, 10);
     tri_sequence_close(s);
-    rig_down(&rig);
-}
-
-/* --- scoring --------------------------------------------------------------------------------- */
-
-struct scored {
-    struct tri_scores to;
-    struct tri_logprob chosen[FAKE_ROOM], top[FAKE_ROOM * 2];
-};
-
-static struct scored *new_scores(void)
-{
-    struct scored *s = tri_calloc(1, sizeof *s);
-    s->to = (struct tri_scores){ .chosen = s->chosen, .top = s->top, .n_top = 2 };
-    return s;
-}
-
-static void assert_near(float got, double want)
-{
-    assert_true(fabs((double)got - want) < 2e-6);
-}
-
-/* Every token of the prompt against softmax over the fake's function. */
-static void assert_scores(const struct tri_sequence *s, const struct scored *got, int64_t n_prompt)
-{
-    int64_t n = 0;
-    const int32_t *tokens = tri_sequence_tokens(s, &n);
-    assert_int_equal(got->to.n_done, n_prompt - 1);
-    for (int64_t at = 1; at < n_prompt; at++) {
-        float logits[FAKE_VOCAB];
-        double sum = 0, best = -1, next = -1;
-        fake_logits(tokens, at, logits);
-        for (int i = 0; i < FAKE_VOCAB; i++) {
-            double l = (double)logits[i];
-            sum += exp(l);
-            next = l > best ? best : l > next ? l : next;
-            best = l > best ? l : best;
-        }
-        assert_int_equal(got->chosen[at].id, tokens[at]);
-        assert_near(got->chosen[at].logprob, (double)logits[tokens[at]] - log(sum));
-        assert_near(got->top[2 * at].logprob, best - log(sum));
-        assert_near(got->top[2 * at + 1].logprob, next - log(sum));
-    }
-}
-
-static void prompts_are_scored(void **state)
-{
-    (void)state;
-    static const int64_t chunks[] = { 1, 7, 64, 100, 512 }, prompts[] = { 1, 2, 16, 17, 18, 200 };
-    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
-        struct rig rig;
-        rig_up(&rig, chunks[i], 2);
-        struct tri_sequence *s = sequence(&rig, 300), *other = sequence(&rig, 300);
-        for (size_t k = 0; k < sizeof prompts / sizeof prompts[0]; k++) {
-            struct scored *got = new_scores();
-            struct tri_generate how = greedy(4);
-            how.scores = &got->to;
-            prompt(s, prompts[k], (int)k);
-            prompt(other, 50, 40 + (int)k);
-            start(other, greedy(30));
-            start(s, how);
-            assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-            assert_scores(s, got, prompts[k]);
-            assert_greedy(s, prompts[k]);
-            assert_greedy(other, 50);
-            tri_free(got);
-        }
-        tri_sequence_close(s);
-        tri_sequence_close(other);
-        rig_down(&rig);
-    }
-}
-
-/* A state that has seen some of the prompt unscored starts again; scored so far, it goes on. */
-static void scoring_starts_where_it_stopped(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_up(&rig, 64, 1);
-    struct tri_sequence *s = sequence(&rig, 300);
-    struct scored *got = new_scores();
-    struct tri_generate how = greedy(1);
-    const struct tri_step_event *events = NULL;
-    int64_t n = 0;
-    how.prompt_only = true;
-    prompt(s, 150, 1);
-    start(s, how);
-    assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-    assert_int_equal(tri_sequence_computed(s), 150);
-    prompt(s, 200, 1);
-    how.scores = &got->to;
-    start(s, how);
-    assert_int_equal(tri_sequence_computed(s), 0);
-    assert_int_equal(tri_engine_step(rig.engine, &events, &n, NULL), TRI_OK);
-    assert_int_equal(got->to.n_done, 64);
-    tri_sequence_stop(s);
-    start(s, how);
-    assert_int_equal(tri_sequence_computed(s), 64);
-    assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-    assert_scores(s, got, 200);
-    (void)tri_sequence_tokens(s, &n);
-    assert_int_equal(n, 200); /* prompt_only: nothing was sampled */
-    tri_free(got);
-    tri_sequence_close(s);
-    rig_down(&rig);
-}
-
-static void scoring_is_refused_or_fails(void **state)
-{
-    (void)state;
-    struct rig rig;
-    rig_up(&rig, 64, 1);
-    struct tri_sequence *s = sequence(&rig, 300);
-    struct scored *got = new_scores();
-    struct tri_generate how = greedy(1);
-    how.scores = &got->to;
-    prompt(s, 100, 1);
-    got->to.n_top = TRI_ENGINE_MAX_TOP_LOGPROBS + 1;
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_LIMIT);
-    got->to.n_top = TRI_ENGINE_MAX_TOP_LOGPROBS;
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_OK);
-    tri_sequence_stop(s);
-    got->to.n_top = 2;
-    rig.model.poison = (int32_t)((80 * 31 + 7 + 3) % 90); /* the 81st token, not the last */
-    start(s, how);
-    assert_int_equal(run(&rig, s), TRI_END_ERROR);
-    assert_int_equal(tri_sequence_computed(s), 0);
-    rig.model.poison = -1;
-    got->to.n_done = 0;
-    start(s, how); /* and it can be asked again */
-    assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-    assert_scores(s, got, 100);
-    tri_sequence_close(s);
-    tri_engine_close(rig.engine);
-    assert_int_equal(tri_engine_open(&rig.engine, &rig.model, NULL, rig.budget, NULL), TRI_OK);
-    s = sequence(&rig, 300);
-    prompt(s, 100, 1);
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_ARG);
-    tri_sequence_close(s);
-    tri_free(got);
     rig_down(&rig);
 }
 
@@ -754,9 +511,6 @@ int main(void)
         cmocka_unit_test(resumed_is_as_never_stopped),
         cmocka_unit_test(nan_ends_only_its_own_sequence),
         cmocka_unit_test(a_failed_step_is_told_and_can_be_repeated),
-        cmocka_unit_test(prompts_are_scored),
-        cmocka_unit_test(scoring_starts_where_it_stopped),
-        cmocka_unit_test(scoring_is_refused_or_fails),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(penalties_count_the_output_only),
         cmocka_unit_test(out_of_memory_leaves_nothing),
