@@ -111,6 +111,8 @@ static bool object_may_hold(struct pair *p, const json_t *made, const json_t *he
     const json_t *must_made = json_object_get(made, "required");
     const json_t *must_held = json_object_get(held, "required");
     const json_t *properties = json_object_get(made, "properties");
+    if (!tri__build_work(p->b, json_array_size(must_made) + json_array_size(must_held)))
+        return true;
     for (size_t i = 0; i < json_array_size(must_held) && !tri__additional(made); i++) {
         const char *name = json_string_value(json_array_get(must_held, i));
         if (name && !json_object_get(properties, name))

@@ -1,8 +1,8 @@
 /*
  * Regular expressions: the regular part of ECMA 262's syntax (which JSON Schema names), without
  * lookaround, back-references and word borders. Read into a small tree, then put into the network
- * from behind. `.`, \D and \W are as
- * in ECMA 262; \d and \w are ASCII; \s and \S hold in ECMA 262 and in Python.
+ * from behind. `.`, \D and \W are as in ECMA 262; \d and \w are ASCII; \s and \S hold in ECMA 262
+ * and in Python.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -334,14 +334,9 @@ static void test_matchers_do_not_mix(void **state)
     tri_grammar_drop(g);
 }
 
-/* At the fewest steps that it takes, and one below. */
-static void test_most_work(void **state)
+/* The fewest steps that compiling takes: one below, it is refused. */
+static uint64_t least_work(struct tri_grammar_request r)
 {
-    (void)state;
-    json_t *tools = read_json(tools_text);
-    struct tri_grammar_request r = { .start = TRI_CHANNEL_THINK,
-                                     .calls = TRI_GRAMMAR_MAY_CALL,
-                                     .tools = tools };
     uint64_t low = 1, high = TRI_GRAMMAR_MAX_WORK;
     while (low < high) {
         struct tri_grammar *g = NULL;
@@ -355,8 +350,51 @@ static void test_most_work(void **state)
             low = r.most_work + 1;
         tri_grammar_drop(g);
     }
-    assert_in_range(low, 100, 100000);
+    return low;
+}
+
+static void test_most_work(void **state)
+{
+    (void)state;
+    json_t *tools = read_json(tools_text);
+    struct tri_grammar_request r = { .start = TRI_CHANNEL_THINK,
+                                     .calls = TRI_GRAMMAR_MAY_CALL,
+                                     .tools = tools };
+    assert_in_range(least_work(r), 100, 100000);
     json_decref(tools);
+}
+
+/* Objects that differ in `z` alone, each with a list of so many required names. */
+static json_t *one_of_objects(int objects, int names)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < objects; i++) {
+        json_t *required = json_pack("[s]", "z");
+        for (int k = 1; k < names; k++)
+            json_array_append_new(required, json_string("a"));
+        json_array_append_new(list, json_pack("{s:s,s:{s:{s:i},s:{s:s}},s:o,s:b}", "type", "object",
+                                              "properties", "z", "const", i, "a", "type", "null",
+                                              "required", required, "additionalProperties", 0));
+    }
+    return json_pack("{s:o}", "oneOf", list);
+}
+
+/* Telling the schemas of oneOf apart looks at every name for every pair, and counts that. */
+static void test_work_of_pairs(void **state)
+{
+    (void)state;
+    enum { OBJECTS = 20, NAMES = 100 };
+    struct tri_grammar_request r = { .start = TRI_CHANNEL_RESPONSE,
+                                     .kind = TRI_GRAMMAR_SCHEMA,
+                                     .schema_name = "schema" };
+    uint64_t work[2];
+    for (int i = 0; i < 2; i++) {
+        json_t *schema = one_of_objects(OBJECTS, i ? NAMES : 2);
+        r.schema = schema;
+        work[i] = least_work(r);
+        json_decref(schema);
+    }
+    assert_true(work[1] - work[0] >= OBJECTS * (OBJECTS - 1) * (NAMES - 2));
 }
 
 static uint64_t used(const struct tri_budget *budget)
@@ -464,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_kept_grammars),
         cmocka_unit_test(test_matchers_do_not_mix),
         cmocka_unit_test(test_most_work),
+        cmocka_unit_test(test_work_of_pairs),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_no_memory),
     };
