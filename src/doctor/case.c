@@ -229,10 +229,13 @@ static enum tri_status read_document(struct tri_doctor *d, const char *name, con
                                      struct tri_error *err)
 {
     struct tri_machine *m = NULL;
+    if (d->machines.count == TRI_MAX_MACHINES)
+        return tri_fail(err, TRI_LIMIT, "%s: more than %d machines; give fewer files at once", name,
+                        TRI_MAX_MACHINES);
     char *copy = tri_malloc(above + bytes + 1);
-    if (!copy || d->machines.count == TRI_MAX_MACHINES || tri_machine_open(&m, err)) {
+    if (!copy || tri_machine_open(&m, err)) {
         tri_free(copy);
-        return tri_fail(err, TRI_LIMIT, "%s: more than %d machines", name, TRI_MAX_MACHINES);
+        return tri_fail(err, TRI_NOMEM, "%s: no memory", name);
     }
     memset(copy, '\n', above);
     memcpy(copy + above, data, bytes);

@@ -234,7 +234,7 @@ enum tri_status tri__doctor_measure_drive(const char *dir, double *gbs, double *
         double random = read_blocks(direct, buffer, RANDOM_BYTES, RANDOM_READS, true, err);
         *gbs = stream > 0 ? FILE_BYTES / stream / 1e9 : 0;
         *iops_4k = random > 0 ? RANDOM_READS / random : 0;
-        status = stream > 0 && random > 0 ? TRI_OK : err ? err->status : TRI_IO;
+        status = stream > 0 && random > 0 ? TRI_OK : err && err->status ? err->status : TRI_IO;
         raw = stream < 0 || random < 0 ? NULL : raw;
     }
     if (direct >= 0)

@@ -61,14 +61,9 @@ static void read_gpus(struct tri_snapshot *s)
     struct tri_lines lines = { 0 };
     struct tri_machines set = { 0 };
     tri_spawn_all(&run, 1, 1500);
-    bool good = run.out.len_bytes &&
-                tri_lines_init(&lines, run.out.data, run.out.len_bytes, NULL) == TRI_OK;
-    for (size_t at = 0; good && at < lines.count;) {
-        enum tri_topo_kind kind;
-        size_t taken = tri_topo_read_at(
-            &set, &(struct tri_topo_place){ "nvidia-smi", &lines, at, ~0ull }, &kind);
-        at += taken ? taken : 1;
-    }
+    if (run.out.len_bytes &&
+        tri_lines_init(&lines, run.out.data, run.out.len_bytes, NULL) == TRI_OK)
+        tri_topo_read_lines(&set, "nvidia-smi", &lines);
     if (set.count) {
         s->gpus = set.list[0]->gpus;
         for (size_t i = 0; i < s->gpus; i++) {

@@ -135,10 +135,7 @@ static enum tri_status read_text(struct tri_machine **out, const char *path, con
     enum tri_status status = tri_lines_init(&lines, text, bytes, err);
     if (status)
         return status;
-    for (size_t at = 0, used; at < lines.count; at += used ? used : 1) {
-        enum tri_topo_kind kind = TRI_TOPO_NONE;
-        used = tri_topo_read_at(&set, &(struct tri_topo_place){ path, &lines, at, ~0ull }, &kind);
-    }
+    tri_topo_read_lines(&set, path, &lines);
     tri_lines_fini(&lines);
     size_t best = 0;
     for (size_t i = 0; i < set.count; i++) {

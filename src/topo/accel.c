@@ -5,6 +5,7 @@
  * takes silence for health. hl-smi (Gaudi) prints the frame of nvidia-smi; see smitable.c.
  */
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "topo/topo.h"
@@ -13,12 +14,14 @@
 /* The cell between the bars after the `n`-th one, without blanks around it. */
 static struct tri_word cell(const char *text, size_t n)
 {
-    const char *p = text;
-    for (size_t i = 0; p && i <= n; i++)
-        p = (p = strchr(p, '|')) ? p + 1 : NULL;
-    const char *end = p ? strchr(p, '|') : NULL;
+    const char *p = strchr(text, '|'), *end = p ? strchr(p + 1, '|') : NULL;
+    for (; end && n > 0; n--) {
+        p = end;
+        end = strchr(p + 1, '|');
+    }
     if (!end)
         return (struct tri_word){ "", 0 };
+    p++;
     p += strspn(p, " \t");
     while (end > p && isspace((unsigned char)end[-1]))
         end--;
@@ -59,10 +62,11 @@ static bool npu_detail(struct tri_gpu *g, const char *text)
     return true;
 }
 
-static struct tri_machine *npu_machine(struct tri_machines *set)
+/* The last machine if its devices are of that maker, else a new one. */
+static struct tri_machine *machine_of(struct tri_machines *set, enum tri_vendor vendor)
 {
     struct tri_machine *m = tri_machines_last(set);
-    bool own = m && (!m->gpus || m->gpu[0].vendor == TRI_VENDOR_HUAWEI);
+    bool own = m && (!m->gpus || m->gpu[0].vendor == vendor);
     return own ? m : tri__topo_machine_new(set);
 }
 
@@ -74,7 +78,7 @@ static size_t read_npu(struct tri__topo_text *t, size_t at)
     if (at + 1 >= l->count || !npu_row(l->line[at].body, &name, &health) ||
         !npu_detail(&found, l->line[at + 1].body))
         return 0;
-    struct tri_machine *m = npu_machine(t->set);
+    struct tri_machine *m = machine_of(t->set, TRI_VENDOR_HUAWEI);
     struct tri_gpu *g = m ? tri_machine_add_gpu(m) : NULL;
     t->kind = TRI_TOPO_ACCEL;
     if (!g) {
@@ -84,9 +88,7 @@ static size_t read_npu(struct tri__topo_text *t, size_t at)
     *g = found;
     g->vendor = TRI_VENDOR_HUAWEI;
     g->source = tri__topo_line(m, t, at);
-    tri__topo_copy(g->name, sizeof g->name, "Ascend ", 7);
-    size_t used = strlen(g->name);
-    g->name[used++] = ' ';
+    size_t used = (size_t)snprintf(g->name, sizeof g->name, "Ascend ");
     tri__topo_copy(g->name + used, sizeof g->name - used, name.at, name.len);
     if (!tri_word_is(health, "OK"))
         tri_machine_remark(m, TRI_REMARK_NOTE, g->source, "npu-smi calls NPU %zu %.*s", m->gpus - 1,
@@ -102,13 +104,12 @@ static size_t read_xpu(struct tri__topo_text *t, size_t at)
     const char *name = strstr(text, "Device Name: "), *bus = strstr(text, "PCI BDF Address: ");
     if (*text != '|' || (!name && !bus))
         return 0;
-    struct tri_machine *m = tri_machines_last(t->set);
-    bool own = m && (!m->gpus || m->gpu[0].vendor == TRI_VENDOR_INTEL);
-    m = own ? m : tri__topo_machine_new(t->set);
+    struct tri_machine *m = machine_of(t->set, TRI_VENDOR_INTEL);
     struct tri_gpu *g = m && name      ? tri_machine_add_gpu(m)
                         : m && m->gpus ? &m->gpu[m->gpus - 1]
                                        : NULL;
     t->kind = TRI_TOPO_ACCEL;
+    t->set->lost |= name && !g;
     if (!g)
         return 1;
     if (name) {

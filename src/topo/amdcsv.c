@@ -24,19 +24,6 @@ struct table {
     size_t fields, gpus;
 };
 
-/* The next field; one in quotes may hold commas. False at the end. */
-static bool next_field(const char **p, struct tri_word *out)
-{
-    if (!*p)
-        return false;
-    bool quoted = **p == '"';
-    const char *at = *p + quoted, *end = at + strcspn(at, quoted ? "\"" : ",");
-    *out = (struct tri_word){ at, (size_t)(end - at) };
-    end += quoted && *end == '"';
-    *p = *end == ',' ? end + 1 : NULL;
-    return true;
-}
-
 /* "weight_gpu_3" */
 static bool field_of(struct tri_word w, struct field *out)
 {
@@ -66,7 +53,7 @@ static bool read_names(struct table *t, const char *text)
     struct tri_word w;
     const char *p = text + 8; /* "gpu,bdf," */
     t->field = tri_calloc(MAX_FIELDS, sizeof *t->field);
-    while (t->field && next_field(&p, &w)) {
+    while (t->field && tri__topo_csv_field(&p, &w)) {
         struct field *f = &t->field[t->fields];
         if (t->fields == MAX_FIELDS || !field_of(w, f))
             return false;
@@ -100,16 +87,14 @@ static bool read_row(struct tri_machine *m, const struct table *t, const char *t
                      struct tri_source source)
 {
     struct tri_word w;
-    const char *p = text, *count = text;
+    const char *p = text;
     uint64_t gpu = 0;
-    size_t n = 0;
-    while (next_field(&count, &w))
-        n++;
-    if (n != t->fields + 2 || !next_field(&p, &w) || !tri_word_unsigned(w, 10, &gpu) ||
-        gpu >= m->gpus || !next_field(&p, &w) || !tri_bdf_normal(w.at, w.len, m->gpu[gpu].bdf))
+    if (tri__topo_csv_fields(text) != t->fields + 2 || !tri__topo_csv_field(&p, &w) ||
+        !tri_word_unsigned(w, 10, &gpu) || gpu >= m->gpus || !tri__topo_csv_field(&p, &w) ||
+        !tri_bdf_normal(w.at, w.len, m->gpu[gpu].bdf))
         return false;
     m->gpu[gpu].source = source;
-    for (size_t i = 0; i < t->fields && next_field(&p, &w); i++)
+    for (size_t i = 0; i < t->fields && tri__topo_csv_field(&p, &w); i++)
         take(m, (size_t)gpu, &t->field[i], w, source);
     return true;
 }

@@ -297,7 +297,10 @@ bool tri_machine_is_cut(const struct tri_machine *machine); /* any CUT or REPAIR
 struct tri_pair *tri_machine_pair(const struct tri_machine *machine, size_t a, size_t b);
 enum tri_path *tri_machine_gpu_nic(const struct tri_machine *machine, size_t gpu, size_t nic);
 
-/* Index of a device by bus id (any spelling tri_bdf_normal takes), -1 when absent. */
+/*
+ * Index of a device by bus id (any spelling tri_bdf_normal takes), the latest where it was listed
+ * twice; -1 when absent. Bus ids are set before the next look-up and never changed after it.
+ */
 int tri_machine_find_pci(struct tri_machine *machine, const char *bdf);
 int tri_machine_find_gpu(const struct tri_machine *machine, const char *bdf);
 

@@ -73,19 +73,6 @@ struct table {
     bool has_unit_or_dot; /* "pcie.link...", "memory.used [MiB]": no other CSV has such names */
 };
 
-/* The next field of a comma-separated line, without blanks around it; false at the end. */
-static bool next_field(const char **p, struct tri_word *out)
-{
-    if (!*p)
-        return false;
-    const char *at = *p + strspn(*p, " \t"), *end = at + strcspn(at, ",");
-    *p = *end == ',' ? end + 1 : NULL;
-    while (end > at && isspace((unsigned char)end[-1]))
-        end--;
-    *out = (struct tri_word){ at, (size_t)(end - at) };
-    return true;
-}
-
 static enum field field_of(struct tri_word w)
 {
     static const char *const reasons[] = { "clocks_throttle_reasons.", "clocks_event_reasons." };
@@ -111,7 +98,7 @@ static bool read_names(const char *text, struct table *t)
 {
     struct tri_word w;
     *t = (struct table){ .fields = 0 };
-    while (next_field(&text, &w)) {
+    while (tri__topo_csv_field(&text, &w)) {
         if (t->fields == MAX_FIELDS || !w.len || !isalpha((unsigned char)*w.at))
             return false;
         t->field[t->fields] = field_of(w);
@@ -216,16 +203,6 @@ static void take_field(struct tri_gpu *g, enum field f, struct tri_word w, struc
     }
 }
 
-/* How many of the row's fields there are. */
-static size_t count_fields(const char *text)
-{
-    struct tri_word w;
-    size_t n = 0;
-    while (next_field(&text, &w))
-        n++;
-    return n;
-}
-
 /* One row into the GPU it names (by index, else the next one). False when it is none. */
 static bool read_row(const struct table *t, const char *text, uint32_t line,
                      struct tri__topo_found *found)
@@ -235,9 +212,9 @@ static bool read_row(const struct table *t, const char *text, uint32_t line,
     struct tri_word w;
     const char *p = text;
     size_t at = found->gpus;
-    if (count_fields(text) != t->fields)
+    if (tri__topo_csv_fields(text) != t->fields)
         return false;
-    for (size_t i = 0; i < t->fields && next_field(&p, &w); i++) {
+    for (size_t i = 0; i < t->fields && tri__topo_csv_field(&p, &w); i++) {
         int index = t->field[i] == INDEX ? whole(w) : -1;
         at = index >= 0 ? (size_t)index : at;
         take_field(&g, t->field[i], w, here);
@@ -266,7 +243,7 @@ size_t tri__topo_read_smi_csv(struct tri__topo_text *t, size_t at)
         i++;
     bool cut = i < l->count && strchr(l->line[i].body, ',') && found.gpus &&
                isdigit((unsigned char)*l->line[i].body) &&
-               count_fields(l->line[i].body) < table.fields;
+               tri__topo_csv_fields(l->line[i].body) < table.fields;
     if (found.gpus)
         tri__topo_take_gpus(t, found.gpu, found.gpus, at);
     struct tri_machine *m = tri_machines_last(t->set);

@@ -2,6 +2,8 @@
  * Which reader takes a line, and which machine of a set its facts belong to. Order matters: a
  * reader that needs more evidence goes first.
  */
+#include <ctype.h>
+#include <string.h>
 #include "os/tree.h"
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
@@ -51,6 +53,30 @@ struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_t
     return (struct tri_source){ tri_machine_source(m, t->name), t->lines->line[at].number };
 }
 
+bool tri__topo_csv_field(const char **p, struct tri_word *out)
+{
+    if (!*p)
+        return false;
+    const char *at = *p + strspn(*p, " \t");
+    bool quoted = *at == '"';
+    at += quoted;
+    const char *end = at + strcspn(at, quoted ? "\"" : ","), *comma = strchr(end, ',');
+    *p = comma ? comma + 1 : NULL;
+    while (!quoted && end > at && isspace((unsigned char)end[-1]))
+        end--;
+    *out = (struct tri_word){ at, (size_t)(end - at) };
+    return true;
+}
+
+size_t tri__topo_csv_fields(const char *text)
+{
+    struct tri_word w;
+    size_t n = 0;
+    while (tri__topo_csv_field(&text, &w))
+        n++;
+    return n;
+}
+
 /* Words and first characters of each reader's lines, "" none. */
 static const struct {
     size_t (*read)(struct tri__topo_text *t, size_t at);
@@ -97,4 +123,15 @@ size_t tri_topo_read_at(struct tri_machines *set, const struct tri_topo_place *p
 void tri_topo_read_end(struct tri_machines *set)
 {
     tri__topo_rocm_end(set, false);
+}
+
+void tri_topo_read_lines(struct tri_machines *set, const char *name, const struct tri_lines *lines)
+{
+    struct tri_topo_place place = { .name = name, .lines = lines, .hits = ~0ull };
+    while (place.at < lines->count) {
+        enum tri_topo_kind kind;
+        size_t taken = tri_topo_read_at(set, &place, &kind);
+        place.at += taken ? taken : 1;
+    }
+    tri_topo_read_end(set);
 }

@@ -26,12 +26,10 @@ TRI_MUST_CHECK enum tri_status tri_topo_load_xml(struct tri_machine **out, const
                                                  struct tri_error *err);
 
 /*
- * Readers of text in which several outputs may follow one another. The caller walks the lines:
- *     for (at = 0; at < lines->count; at += used ? used : 1)
- *         used = tri_topo_read_at(&set, &(struct tri_topo_place){ name, lines, at, ~0 }, &kind);
- *     tri_topo_read_end(&set);
- * A reader takes the lines of one table or block and adds its facts to the machine of the set they
- * belong to; a table over other GPUs than the last machine's opens a new machine.
+ * Readers of text in which several outputs may follow one another: tri_topo_read_lines, or one line
+ * after the other where other readers look too, and then tri_topo_read_end. A reader takes the
+ * lines of one table or block and adds its facts to the machine of the set they belong to; a table
+ * over other GPUs than the last machine's opens a new machine.
  */
 #define TRI_TOPO_KIND_MAP(X)                                                                       \
     X(NONE, "not a topology")                                                                      \
@@ -87,8 +85,10 @@ struct tri_topo_place {
 /* Lines taken from the place on; 0 when no reader knows the line. */
 size_t tri_topo_read_at(struct tri_machines *set, const struct tri_topo_place *place,
                         enum tri_topo_kind *kind);
-/* After the last line of a text. */
+/* After the last line of a text: what was still open is said to be cut. */
 void tri_topo_read_end(struct tri_machines *set);
+/* All of a text. */
+void tri_topo_read_lines(struct tri_machines *set, const char *name, const struct tri_lines *lines);
 
 enum { TRI_TOPO_READERS = 12 };
 /* Puts the readers' words into a sieve, as readers `first` and up. */

@@ -65,6 +65,13 @@ bool tri__topo_may_be_amd(const struct tri_machine *m);
 /* The source of line `at` of the text for machine m. */
 struct tri_source tri__topo_line(struct tri_machine *m, const struct tri__topo_text *t, size_t at);
 
+/*
+ * The next field of a comma-separated line, without blanks around it; one in quotes may hold
+ * commas. *p moves on, to NULL behind the last one; false when it is NULL.
+ */
+bool tri__topo_csv_field(const char **p, struct tri_word *out);
+size_t tri__topo_csv_fields(const char *text); /* how many there are */
+
 /* Each returns the lines taken from `at`, 0 when they are not of its kind. */
 size_t tri__topo_read_matrix(struct tri__topo_text *t, size_t at);
 /* rocm-smi closes its output with a line of its own: without it the last table was cut. */

@@ -152,13 +152,33 @@ static void memory_may_end(void **state)
     }
 }
 
+/* It is called what it is: not a limit, nor another fault of the input. */
+static void a_lack_of_memory_is_told(void **state)
+{
+    (void)state;
+    static const char input[] = "<system version=\"1\">\n<cpu numaid=\"0\"/>\n</system>\n";
+    long failures = 0;
+    for (long n = 0; n < 100; n++) {
+        struct tri_doctor *d = NULL;
+        struct tri_error err = { 0 };
+        assert_int_equal(tri_doctor_open(&d, NULL), TRI_OK);
+        tri_mem_fail_after(n);
+        enum tri_status st = tri_doctor_read_bytes(d, "t", input, sizeof input - 1, &err);
+        tri_mem_fail_after(-1);
+        tri_doctor_close(d);
+        failures += st != TRI_OK;
+        assert_true(st == TRI_OK || st == TRI_NOMEM);
+        assert_int_equal(st, err.status);
+    }
+    assert_true(failures > 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tar_round_trip),
-        cmocka_unit_test(names_are_taken_out),
-        cmocka_unit_test(findings_are_bounded),
-        cmocka_unit_test(memory_may_end),
+        cmocka_unit_test(tar_round_trip),           cmocka_unit_test(names_are_taken_out),
+        cmocka_unit_test(findings_are_bounded),     cmocka_unit_test(memory_may_end),
+        cmocka_unit_test(a_lack_of_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,9 +161,61 @@ static void hostile_xml(void **state)
     }
 }
 
+static size_t cut_remarks(const char *text, size_t bytes)
+{
+    struct tri_machines set = { 0 };
+    struct tri_lines lines = { 0 };
+    size_t cut = 0;
+    assert_int_equal(tri_lines_init(&lines, text, bytes, NULL), TRI_OK);
+    tri_topo_read_lines(&set, "text", &lines);
+    assert_int_equal(set.count, 1);
+    for (size_t i = 0; i < set.list[0]->remarks; i++)
+        cut += set.list[0]->remark[i].kind == TRI_REMARK_CUT;
+    tri_machines_fini(&set);
+    tri_lines_fini(&lines);
+    return cut;
+}
+
+/* Whoever reads a whole text hears that its last line is missing. */
+static void cut_text(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t bytes = 0;
+    assert_int_equal(tri_read_file(&text, &bytes, MACHINES "rocm-mesh.txt", 1 << 20, NULL), TRI_OK);
+    assert_int_equal(cut_remarks(text, bytes), 0);
+    const char *end = strstr(text, "End of ROCm SMI Log");
+    assert_non_null(end);
+    while (end[-1] != '\n')
+        end--;
+    assert_int_equal(cut_remarks(text, (size_t)(end - text)), 1);
+    tri_free(text);
+}
+
+/* So many devices of xpu-smi; what does not fit is said to be lost. */
+static bool loses_devices(size_t devices)
+{
+    struct tri_machines set = { 0 };
+    struct tri_lines lines = { 0 };
+    struct tri_buf text;
+    tri_buf_init(&text, 1 << 20);
+    for (size_t i = 0; i < devices; i++)
+        tri_buf_printf(&text, "| %zu | Device Name: Intel(R) Data Center GPU Max 1550 |\n", i);
+    assert_int_equal(tri_lines_init(&lines, text.data, text.len_bytes, NULL), TRI_OK);
+    tri_topo_read_lines(&set, "text", &lines);
+    assert_int_equal(set.list[0]->gpus, devices < TRI_MAX_GPUS ? devices : TRI_MAX_GPUS);
+    bool lost = set.lost;
+    tri_machines_fini(&set);
+    tri_lines_fini(&lines);
+    tri_buf_fini(&text);
+    return lost;
+}
+
 static void limits(void **state)
 {
     (void)state;
+    assert_false(loses_devices(TRI_MAX_GPUS));
+    assert_true(loses_devices(TRI_MAX_GPUS + 1));
     struct tri_machine *m = NULL;
     assert_int_equal(tri_machine_open(&m, NULL), TRI_OK);
     for (int i = 0; i < TRI_MAX_GPUS; i++)
@@ -185,6 +237,7 @@ int main(void)
         cmocka_unit_test(hwloc_xml),
         cmocka_unit_test(cut_xml),
         cmocka_unit_test(hostile_xml),
+        cmocka_unit_test(cut_text),
         cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
