@@ -307,6 +307,7 @@ void tri__constraint_drop(void *arg);
 /* --- keys, metrics --------------------------------------------------------------------------- */
 
 struct tri__keys;
+/* `again`: while requests wait, so that only a regular file is read. */
 enum tri_status tri__keys_load(struct tri__keys **out, const char *path, bool again,
                                struct tri_error *err);
 void tri__keys_free(struct tri__keys *keys);

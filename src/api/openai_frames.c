@@ -34,11 +34,11 @@ void tri__openai_keepalive(struct tri__exchange *x)
     tri_buf_puts(&x->out, ": keepalive\n\n");
 }
 
-static void put_ids(struct tri_buf *out, const char *name, const struct tri_ids *ids, size_t from)
+static void put_ids(struct tri_buf *out, const char *name, const int32_t *ids, size_t n)
 {
     tri_buf_printf(out, ",\"%s\":[", name);
-    for (size_t i = from; i < ids->count_tokens; i++)
-        tri_buf_printf(out, i > from ? ",%d" : "%d", (int)ids->data[i]);
+    for (size_t i = 0; i < n; i++)
+        tri_buf_printf(out, i ? ",%d" : "%d", (int)ids[i]);
     tri_buf_puts(out, "]");
 }
 
@@ -46,16 +46,16 @@ void tri__openai_token_ids(struct tri_buf *out, struct tri__choice *c)
 {
     if (!c->x->p.return_token_ids)
         return;
-    put_ids(out, "token_ids", &c->sampled, c->told_ids);
+    put_ids(out, "token_ids", c->sampled.data + c->told_ids, c->sampled.count_tokens - c->told_ids);
     c->told_ids = c->sampled.count_tokens;
 }
 
 void tri__openai_prompt_ids(struct tri_buf *out, const struct tri__choice *c)
 {
-    struct tri_ids ids = { 0 };
-    ids.data = (int32_t *)(uintptr_t)tri__choice_prompt(c, &ids.count_tokens);
+    size_t n = 0;
+    const int32_t *ids = tri__choice_prompt(c, &n);
     if (c->x->p.return_token_ids)
-        put_ids(out, "prompt_token_ids", &ids, 0);
+        put_ids(out, "prompt_token_ids", ids, n);
 }
 
 void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c)

@@ -34,8 +34,8 @@ bool tri__exchange_turn(struct tri__exchange *x, struct tri__fault *fault)
 }
 
 /*
- * After the shared head (what stands before the first user
- * message), before the newest message, and after it (a reply is sampled anew).
+ * After the shared head (what stands before the first user message), before the newest message, and
+ * after it (a reply is sampled anew).
  */
 void tri__exchange_borders(const struct tri__exchange *x, struct tri_job_request *r)
 {

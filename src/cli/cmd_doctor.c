@@ -18,7 +18,7 @@
 #include "cli/streams.h"
 #include "doctor/doctor.h"
 
-enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3, MAX_READINGS = 1000000000 };
+enum { EXIT_WARN = 1, EXIT_FAIL = 2, EXIT_DOCTOR_USAGE = 3 };
 enum {
     KEY_ROOT = 0x100,
     KEY_JSON,
@@ -30,7 +30,7 @@ enum {
     KEY_WATCH,
     KEY_COUNT
 };
-enum { MAX_INPUTS = TRI_DOCTOR_MAX_FILES };
+enum { MAX_INPUTS = TRI_DOCTOR_MAX_FILES, MAX_READINGS = 1000000000 };
 
 struct doctor_args {
     const char *file[MAX_INPUTS];

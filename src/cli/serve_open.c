@@ -10,18 +10,19 @@
 
 /* Memory left for other things when slots are sized to what fits. */
 static const uint64_t slack_bytes = 16 << 20;
+/* And for the ids that states in the cache folder are for. */
+static const uint64_t index_bytes = 32 << 20;
+/* Prompt rows of a step that others wait for too (docs/findings/071-serve-load.md). */
+static const int64_t shared_rows = 128;
+/* Beside one for each connection; see connections_that_fit. */
+static const int64_t spare_descriptors = 64;
+
 /* For structured output: the vocabulary's tries (K3: 12 MB), compiled grammars and their masks. */
 static uint64_t grammar_bytes(const struct tri_serve_options *o)
 {
     uint64_t ram = o->flags.ram_bytes, most = 48 << 20; /* ram 0: what the machine has */
     return ram && ram / 64 < most ? ram / 64 : most;
 }
-
-static const int64_t spare_descriptors = 64;
-/* Prompt rows of a step that others wait for too (docs/findings/071-serve-load.md). */
-static const int64_t shared_rows = 128;
-/* And for the ids that states in the cache folder are for. */
-static const uint64_t index_bytes = 32 << 20;
 
 bool tri_serve_is_loopback(const char *address)
 {

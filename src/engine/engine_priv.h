@@ -73,8 +73,9 @@ static inline int64_t tri__engine_key_candidate(uint64_t key)
 uint64_t tri__engine_threshold(const uint64_t *keys, int64_t n, bool by_mass, double target,
                                uint64_t *work);
 
-/* Log softmax at `id`, and the n_top likeliest, into top. */
+/* No NaN and no Inf among them. */
 bool tri__engine_finite(const float *row, int64_t n);
+/* Log softmax at `id`, and the n_top likeliest, into top. */
 void tri__engine_logprobs(const float *logits, int64_t vocab, int32_t id,
                           struct tri_logprob *chosen, struct tri_logprob *top, int64_t n_top);
 

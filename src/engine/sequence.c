@@ -141,8 +141,9 @@ static enum tri_status check_lists(const struct tri_generate *how, int64_t vocab
     if (how->scores &&
         (how->scores->n_top < 0 || how->scores->n_top > TRI_ENGINE_MAX_TOP_LOGPROBS ||
          how->scores->n_top > vocab))
-        return tri_fail(err, TRI_LIMIT, "%lld likeliest tokens beside each of the prompt's",
-                        (long long)how->scores->n_top);
+        return tri_fail(err, TRI_LIMIT,
+                        "%lld likeliest tokens beside each of the prompt's, at most %d",
+                        (long long)how->scores->n_top, TRI_ENGINE_MAX_TOP_LOGPROBS);
     for (int64_t i = 0; i < how->n_bias; i++) {
         float b = how->bias[i].bias;
         if (how->bias[i].id < 0 || how->bias[i].id >= vocab)

@@ -223,9 +223,10 @@ static void settle(struct tri_engine *e, int64_t i, int64_t first_row)
         .sequence = s, .token = -1, .first_row = first_row, .n_rows = run->n_tokens
     };
     if (s->score_failed || (run->logits && !tri__engine_finite(run->logits, e->vocab))) {
+        int64_t token = s->score_failed ? s->how.scores->n_done : s->n_tokens - 1;
         s->error = (struct tri_error){ 0 };
         tri_fail(&s->error, TRI_NUMERIC, "the logits after token %lld hold NaN or Inf",
-                 (long long)s->n_tokens - 1);
+                 (long long)token);
         e->counters.numeric_failures++;
         tri_state_clear(s->state);
         end_with_error(s, event);

@@ -20,9 +20,8 @@
 #include "os/cpu.h"
 
 enum {
-    TRI_KDA_TILE = 16, /* tokens of one chunked tile: e^(16 * 5) still fits float32 */
-    TRI_KDA_MAX_DIM =
-        256, /* head width the chunked form and BF16 states have room for on the stack */
+    TRI_KDA_TILE = 16,     /* tokens of one chunked tile: e^(16 * 5) still fits float32 */
+    TRI_KDA_MAX_DIM = 256, /* head width: chunks and BF16 states have room for it on the stack */
     TRI_CONV_MAX_TAPS = 64
 };
 
@@ -188,7 +187,7 @@ struct tri_qmatmul_args {
     float *y;
     int64_t y_stride, tokens;
 };
-enum { TRI_QTILE_ROWS = 16, TRI_Q_GROUP = 32 };
+enum { TRI_QTILE_ROWS = TRI_TILE_ROWS, TRI_Q_GROUP = 32 };
 #define TRI_Q_LEAST 0x1p-100f
 
 /* y += x, values [i0, i1). */

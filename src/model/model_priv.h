@@ -112,7 +112,7 @@ struct tri__step {
     int64_t tokens;
 };
 
-/* model_trunk.c: writes a pack; the model needs its shape and checkpoint only. */
+/* model_trunk.c: checks every pack, writes one; the model needs its shape and checkpoint only. */
 TRI_MUST_CHECK enum tri_status tri__trunk_check_packs(struct tri_model *m, const char *folder,
                                                       const struct tri_progress *progress,
                                                       struct tri_packs_report *report,

@@ -160,8 +160,8 @@ struct place {
     uint64_t offset_bytes, bytes;
 };
 
-/* What a direct read came to, -EINVAL where it cannot be had: this file system has blocks of
- * another kind, or none. */
+/* What a direct read came to. One that cannot be had (-EINVAL: this file system has blocks of
+ * another kind, or none) does not come here. */
 static enum tri_status judge_direct(const struct place *p, int64_t got, struct tri_error *err)
 {
     if (got < 0)

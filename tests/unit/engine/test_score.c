@@ -120,8 +120,12 @@ static void scoring_is_refused_or_fails(void **state)
     tri_sequence_stop(s);
     got->to.n_top = 2;
     rig.model.poison = (int32_t)((80 * 31 + 7 + 3) % 90); /* the 81st token, not the last */
+    const struct tri_step_event *events = NULL;
     start(s, how);
-    assert_int_equal(run(&rig, s), TRI_END_ERROR);
+    (void)step(&rig, &events);
+    assert_int_equal(step(&rig, &events), 1);
+    assert_int_equal(events[0].end, TRI_END_ERROR);
+    assert_non_null(strstr(events[0].error->text, "after token 80 "));
     assert_int_equal(tri_sequence_computed(s), 0);
     rig.model.poison = -1;
     got->to.n_done = 0;
