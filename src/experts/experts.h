@@ -1,8 +1,9 @@
 /*
  * The expert store: routed experts as matrices, from all of them in RAM down to a few slots that
- * are refilled from the drive while a token is computed. Floor 3. Records are kept exactly as
- * published (MXFP4 packed and scales, K3 spec 2.3): nothing is re-encoded, and the result of a step
- * does not depend on the number of slots, the engine or the timing.
+ * are refilled from the drive while a token is computed. Floor 3. Records are kept as published
+ * (MXFP4 packed and scales, K3 spec 2.3), at most with their bytes in the order of tiles: nothing
+ * is re-encoded, and the result of a step does not depend on the number of slots, the engine or the
+ * timing.
  *
  * Threads: rounds by one thread (the forward pass), one at a time; views may be read by any.
  */
@@ -43,6 +44,7 @@ struct tri_experts_options {
     enum tri_aio_engine engine;
     int depth;      /* of each drive; 0: TRI_EXPERTS_DEPTH */
     int timeout_ms; /* 0: TRI_EXPERTS_TIMEOUT_MS */
+    bool tile; /* MXFP4 in tiles (fmt.h), when all experts are resident and their shape divides */
     /* Statistics are kept in <keep_folder>/.trireme across runs; NULL: nowhere. Only CYCLE uses
      * them, and only when not all experts are resident. */
     const char *keep_folder;

@@ -129,6 +129,32 @@ static enum tri_status open_slots(struct tri_experts *s, struct tri_error *err)
     return st;
 }
 
+static void tile_matrix(const struct tri_matrix *w, void *room)
+{
+    char *data = (char *)(uintptr_t)w->data, *scales = (char *)(uintptr_t)w->scales; /* of a slot */
+    size_t row = tri_row_data_bytes(w->dtype, w->cols);
+    size_t scale = tri_row_scale_bytes(w->dtype, w->cols);
+    for (int64_t r = 0; r < w->rows; r += TRI_TILE_ROWS)
+        tri_tile_rows(w->dtype, data + (size_t)r * row, scales + (size_t)r * scale, w->cols, room);
+}
+
+/* In the slots, while the drives bring the next ones. */
+static void tile_views(const struct tri_expert_view *views, int64_t n, void *room)
+{
+    for (int64_t i = 0; i < n; i++) {
+        tile_matrix(&views[i].w1, room);
+        tile_matrix(&views[i].w2, room);
+        tile_matrix(&views[i].w3, room);
+    }
+}
+
+static bool can_tile(const struct tri_experts *s)
+{
+    return s->all_resident && s->dtype == TRI_DT_MXFP4 &&
+           tri_tile_fits(s->dtype, s->inter, s->width) &&
+           tri_tile_fits(s->dtype, s->width, s->inter);
+}
+
 /* All fit: read layer after layer through ordinary rounds. */
 static enum tri_status preload(struct tri_experts *s, const struct tri_progress *progress,
                                struct tri_error *err)
@@ -137,8 +163,11 @@ static enum tri_status preload(struct tri_experts *s, const struct tri_progress 
     struct tri_expert_view views[BATCH];
     int32_t which[BATCH];
     uint64_t total = (uint64_t)(s->rows * s->experts) * s->record_bytes, done = 0;
+    int64_t widest = s->width > s->inter ? s->width : s->inter;
     int32_t *ids = tri_malloc((size_t)s->experts * sizeof *ids);
-    enum tri_status st = ids ? TRI_OK : tri_fail(err, TRI_NOMEM, "no memory to load experts");
+    void *room = tri_malloc(tri_tile_room_bytes(s->dtype, widest));
+    enum tri_status st =
+        ids && room ? TRI_OK : tri_fail(err, TRI_NOMEM, "no memory to load experts");
     for (int64_t e = 0; e < s->experts && !st; e++)
         ids[e] = (int32_t)(s->first_expert + e);
     for (int64_t row = 0; row < s->rows && !st; row++) {
@@ -147,6 +176,8 @@ static enum tri_status preload(struct tri_experts *s, const struct tri_progress 
         while (!st && n > 0) {
             st = tri_experts_next(s, BATCH, which, views, &n, err);
             done += (uint64_t)n * s->record_bytes;
+            if (!st && s->tiled)
+                tile_views(views, n, room);
             if (!st && n > 0 && tri_tick(progress, "experts", done, total)) {
                 st = tri_fail(err, TRI_CANCELLED, "loading was stopped");
                 s->round.ids = NULL; /* the store is closed next */
@@ -154,6 +185,7 @@ static enum tri_status preload(struct tri_experts *s, const struct tri_progress 
         }
     }
     tri_free(ids);
+    tri_free(room);
     for (int64_t i = 0; i < s->rows * s->experts; i++)
         s->record[i].heat = 0;
     s->step = 0;
@@ -172,6 +204,7 @@ static enum tri_status open_parts(struct tri_experts *s, const struct tri_spec *
         st = tri__experts_find_drives(s, err);
     if (!st)
         st = size_slots(s, o, err);
+    s->tiled = !st && o->tile && can_tile(s);
     if (!st)
         st = open_slots(s, err);
     s->depth = o->depth ? o->depth : TRI_EXPERTS_DEPTH;

@@ -72,7 +72,7 @@ struct tri_experts {
     enum tri_dtype dtype;
     uint64_t part_bytes[TRI__PARTS];
     uint64_t record_bytes, slot_bytes;
-    bool any_scattered, direct, all_resident;
+    bool any_scattered, direct, all_resident, tiled; /* tiled: all views are */
     int timeout_ms;
     int *fd;    /* per shard, -1 until used */
     int8_t *on; /* per shard: its drive; -1 until used */

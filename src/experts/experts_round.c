@@ -195,7 +195,8 @@ static void view_slot(const struct tri_experts *s, int32_t slot, struct tri_expe
                                  .rows = i == 1 ? s->width : s->inter,
                                  .cols = i == 1 ? s->inter : s->width,
                                  .data = base + at[2 * i],
-                                 .scales = s->dtype == TRI_DT_MXFP4 ? base + at[2 * i + 1] : NULL };
+                                 .scales = s->dtype == TRI_DT_MXFP4 ? base + at[2 * i + 1] : NULL,
+                                 .tiled = s->tiled };
 }
 
 static int64_t hand_out(struct tri_experts *s, int64_t most, int32_t *which,

@@ -59,15 +59,15 @@ struct tri_matrix {
 };
 
 /*
- * I8G64 in tiles, for products that take four columns of sixteen rows at a time: of rows 16t to
- * 16t + 15, data [cols / 4][16 rows][4 columns] from data + 16t * cols on, scales [cols / 64][16
- * rows] from their old place on. Same bytes in all. Rows and columns must divide (16, 64).
- * tri_tile_rows turns sixteen rows in place; `room` holds tri_tile_room_bytes().
+ * I8G64 and MXFP4 in tiles, for products that take four bytes of sixteen rows at a time: of rows
+ * 16t to 16t + 15, data [bytes of a row / 4][16 rows][4 bytes] from where row 16t began, scales
+ * [groups][16 rows] from where its scales did. Same bytes in all. Rows must divide by 16, columns
+ * by the group. tri_tile_rows turns sixteen rows in place; `room` holds tri_tile_room_bytes().
  */
 enum { TRI_TILE_ROWS = 16 };
 bool tri_tile_fits(enum tri_dtype dtype, int64_t rows, int64_t cols);
-size_t tri_tile_room_bytes(int64_t cols);
-void tri_tile_rows(void *data, void *scales, int64_t cols, void *room);
+size_t tri_tile_room_bytes(enum tri_dtype dtype, int64_t cols);
+void tri_tile_rows(enum tri_dtype dtype, void *data, void *scales, int64_t cols, void *room);
 
 /* Scalars. Encoding rounds to nearest, ties to even; NaN stays NaN. bf16 is inline: loops over it
  * are memory-bound only if nothing is called. */

@@ -46,22 +46,10 @@ enum {
     level_i8mm = TRI_ISA_I8MM
 };
 
-/* Whether a product reads tiled weights. */
-static bool reads_tiles(tri_qmatmul_fn fn)
-{
-#if defined(__x86_64__)
-    return fn == tri__vnni_qmatmul_i8g64 || fn == tri__amx_qmatmul_i8g64;
-#else
-    (void)fn;
-    return false;
-#endif
-}
-
 #define TRI_VARIANT(op, level, units)                                                              \
     static void put_##level##_##op(struct tri_kernels *k)                                          \
     {                                                                                              \
         k->op = tri__##level##_##op;                                                               \
-        k->tiles = reads_tiles(k->qmatmul_i8g64);                                                  \
     }
 #include "kernels/variants.def"
 #undef TRI_VARIANT
@@ -147,4 +135,19 @@ tri_qmatmul_fn tri_kernels_qmatmul(const struct tri_kernels *k, enum tri_dtype d
     default:
         return NULL;
     }
+}
+
+bool tri_kernels_tiles(const struct tri_kernels *k, enum tri_dtype dtype)
+{
+#if defined(__x86_64__)
+    if (dtype == TRI_DT_I8G64)
+        return k->qmatmul_i8g64 == tri__vnni_qmatmul_i8g64 ||
+               k->qmatmul_i8g64 == tri__amx_qmatmul_i8g64;
+    if (dtype == TRI_DT_MXFP4)
+        return k->qmatmul_mxfp4 == tri__vnni_qmatmul_mxfp4 ||
+               k->qmatmul_mxfp4 == tri__amx_qmatmul_mxfp4;
+#endif
+    (void)k;
+    (void)dtype;
+    return false;
 }

@@ -179,7 +179,7 @@ struct tri_quantise_args {
  * [row0, row1). EXACT: for each group in order, the integer dot product is added by
  * fma(dot, weight scale * activation scale, sum); thus no result depends on variant, T or range.
  * MXFP4: values doubled, scale halved; scale bytes 0 and 1 count as 0. Tiled weights (fmt.h) only
- * where tri_kernels.tiles says so.
+ * where tri_kernels_tiles() says so.
  */
 struct tri_qmatmul_args {
     const struct tri_matrix *w;
@@ -252,7 +252,6 @@ struct tri_kernels {
 #define TRI_KERNEL_FIELD(op, args) void (*op)(const struct args *, int64_t begin, int64_t end);
     TRI_KERNEL_MAP(TRI_KERNEL_FIELD)
 #undef TRI_KERNEL_FIELD
-    bool tiles; /* qmatmul_i8g64 takes tiled weights too, and is faster with them */
 };
 
 typedef void (*tri_matmul_fn)(const struct tri_matmul_args *, int64_t row0, int64_t row1);
@@ -261,6 +260,8 @@ typedef void (*tri_qmatmul_fn)(const struct tri_qmatmul_args *, int64_t row0, in
 /* The kernel for a weight format; NULL where there is none (plain formats have no qmatmul). */
 tri_matmul_fn tri_kernels_matmul(const struct tri_kernels *k, enum tri_dtype dtype);
 tri_qmatmul_fn tri_kernels_qmatmul(const struct tri_kernels *k, enum tri_dtype dtype);
+/* Whether that qmatmul takes tiled weights too, and is faster with them. */
+bool tri_kernels_tiles(const struct tri_kernels *k, enum tri_dtype dtype);
 
 /* The scalar reference: always complete, the truth that variants are tested against. */
 const struct tri_kernels *tri_kernels_ref(void);

@@ -70,8 +70,8 @@ static enum tri_status run_kv_b(const struct tri__trunk *t, const struct tri__jo
 static bool wants_tiles(const struct tri__trunk *t, const struct tri__job *j)
 {
     const struct tri_matrix *w = j->matrix;
-    return t->m->act == TRI_ACT_INT8 && t->m->kernels->tiles && j->kind == TRI__JOB_ROWS &&
-           tri_tile_fits(w->dtype, w->rows, w->cols);
+    return t->m->act == TRI_ACT_INT8 && tri_kernels_tiles(t->m->kernels, w->dtype) &&
+           j->kind == TRI__JOB_ROWS && tri_tile_fits(w->dtype, w->rows, w->cols);
 }
 
 /* Turns rows [row0, row1) into tiles, whole ones. */
@@ -79,9 +79,9 @@ static enum tri_status tile_rows(const struct tri_matrix *w, int64_t row0, int64
 {
     size_t data = tri_row_data_bytes(w->dtype, w->cols);
     size_t scales = tri_row_scale_bytes(w->dtype, w->cols);
-    char *room = tri_malloc(tri_tile_room_bytes(w->cols));
+    char *room = tri_malloc(tri_tile_room_bytes(w->dtype, w->cols));
     for (int64_t r = row0; r < row1 && room; r += TRI_TILE_ROWS)
-        tri_tile_rows((char *)(uintptr_t)w->data + (size_t)r * data,
+        tri_tile_rows(w->dtype, (char *)(uintptr_t)w->data + (size_t)r * data,
                       (char *)(uintptr_t)w->scales + (size_t)r * scales, w->cols, room);
     tri_free(room);
     return room ? TRI_OK : TRI_NOMEM;

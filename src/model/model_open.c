@@ -206,6 +206,8 @@ static enum tri_status open_experts(struct tri_model *m, const char *folder,
                                      .engine = options->engine,
                                      .depth = options->queue_depth,
                                      .timeout_ms = options->io_timeout_ms,
+                                     .tile = m->act == TRI_ACT_INT8 &&
+                                             tri_kernels_tiles(m->kernels, TRI_DT_MXFP4),
                                      .keep_folder = options->keep_nothing ? NULL : folder,
                                      .notes = options->notes,
                                      .progress = options->progress };

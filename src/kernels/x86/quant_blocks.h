@@ -49,16 +49,15 @@ static void put_sums(const struct tri_qmatmul_args *a, const float (*sum)[ROWS],
         _mm512_mask_storeu_ps(a->y + (t + i) * a->y_stride + row, rows, _mm512_load_ps(sum[i]));
 }
 
-/* Columns [c, c + n) of the tile at `row`, for tiled weights: in place if they may be signed. */
-TRI_INLINE void take_tile(struct block *b, struct tile *room, const struct tri_matrix *w,
-                          int64_t row, int64_t c, int64_t n, bool is_signed)
+/* Columns [c, c + n) of the tile at `row`, for tiled weights: int8 in place if it may be signed. */
+TRI_INLINE void take_bytes(struct block *b, struct tile *room, const struct tri_matrix *w,
+                           int64_t row, int64_t c, int64_t n, bool is_signed)
 {
     const uint8_t *data = (const uint8_t *)w->data + row * w->cols + c * ROWS;
     const uint8_t *scales = (const uint8_t *)w->scales + (row * w->cols + c * ROWS) / 32;
     for (int64_t g = 0; g < n / TRI_I8_GROUP; g++)
         room->scale[g] = tile_scale(scales + g * ROWS * 2);
     b->scale_shift = 1;
-    b->scale = room->scale;
     b->w = (const __m512i *)(const void *)data;
     if (is_signed)
         return;
@@ -66,6 +65,22 @@ TRI_INLINE void take_tile(struct block *b, struct tile *room, const struct tri_m
         room->w[i] =
             _mm512_xor_si512(_mm512_loadu_si512(data + 64 * i), _mm512_set1_epi8((char)0x80));
     b->w = room->w;
+}
+
+/* The same of MXFP4. */
+TRI_INLINE void take_nibbles(struct tile *room, const struct tri_matrix *w, int64_t row, int64_t c,
+                             int64_t n, bool is_signed)
+{
+    const __m512i table = nibble_table(TRI_DT_MXFP4, is_signed);
+    const uint8_t *data = (const uint8_t *)w->data + (row * w->cols + c * ROWS) / 2;
+    const uint8_t *scales = (const uint8_t *)w->scales + (row * w->cols + c * ROWS) / TRI_MX_GROUP;
+    for (int64_t g = 0; g < n / TRI_MX_GROUP; g++)
+        room->scale[g] = tile_e8m0(scales + g * ROWS);
+    for (int64_t i = 0; i < n / 8; i++) {
+        __m512i v = _mm512_loadu_si512(data + 64 * i);
+        room->w[2 * i] = _mm512_permutexvar_epi8(v, table);
+        room->w[2 * i + 1] = _mm512_permutexvar_epi8(_mm512_srli_epi16(v, 4), table);
+    }
 }
 
 /* Tokens [t, t + tokens) times rows [row, row1), which are `tiles` tiles at most. */
@@ -90,8 +105,10 @@ TRI_INLINE void multiply_rows(const struct many *m, int64_t t, int64_t tokens, i
                                .groups = (n + GROUP - 1) / GROUP,
                                .fresh = r == row,
                                .turned = turned };
-            if (m->a->w->tiled) {
-                take_tile(&b, &tile, m->a->w, r, c, n, m->is_signed);
+            if (m->a->w->tiled && m->dtype == TRI_DT_I8G64) {
+                take_bytes(&b, &tile, m->a->w, r, c, n, m->is_signed);
+            } else if (m->a->w->tiled) {
+                take_nibbles(&tile, m->a->w, r, c, n, m->is_signed);
             } else {
                 point(&p, m->a->w, r, row1);
                 b.scale_shift = pack_columns(&tile, &p, m->dtype, c, n, m->is_signed);

@@ -73,11 +73,19 @@ TRI_INLINE __mmask16 rows_within(int64_t row, int64_t row0, int64_t row1)
     return (__mmask16)(row0 > row ? end & ~((1u << (row0 - row)) - 1) : end);
 }
 
-/* Sixteen rows' scales of a group of tiled weights. */
+/* Sixteen rows' scales of a group of tiled weights: bf16, or e8m0 as pack_e8m0 reads them. */
 TRI_INLINE __m512 tile_scale(const uint8_t *scales)
 {
     __m256i v = _mm256_loadu_si256((const void *)scales);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+}
+
+TRI_INLINE __m512 tile_e8m0(const uint8_t *scales)
+{
+    __m128i e = _mm_loadu_si128((const void *)scales);
+    __mmask16 nan = _mm_cmpeq_epi8_mask(e, _mm_set1_epi8(-1));
+    __m512i v = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1))), 23);
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(v, nan, _mm512_set1_epi32(0x7fc00000)));
 }
 
 /* Sixteen registers of sixteen 4-byte units: unit j of register i becomes unit i of register j. */

@@ -9,6 +9,7 @@ void tri__vnni_one_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t
 void tri__vnni_one_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 
 enum { TILED_TOKENS = 8 }; /* at most */
-void tri__vnni_tiled(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
+void tri__vnni_tiled_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
+void tri__vnni_tiled_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * int8 activations of up to eight tokens times int8 weights in tiles (fmt.h) with AVX-512 VNNI. A
- * register of the tile is four columns of sixteen rows, so that nothing is transposed and the
- * weights are read as one stream, once for all tokens. Same sums in the same order as
- * quant_vnni.c, same bits.
+ * int8 activations of up to eight tokens times weights in tiles (fmt.h) with AVX-512 VNNI. A
+ * register of the tile is four bytes of sixteen rows, so that nothing is transposed and the weights
+ * are read as one stream, once for all tokens. Same sums in the same order as quant_vnni.c, same
+ * bits.
  */
 #if defined(__x86_64__)
 #if !defined(__AVX512VNNI__) || !defined(__AVX512VBMI__)
@@ -12,16 +12,13 @@
 #include "kernels/x86/quant_tile.h"
 #include "kernels/x86/quant_vnni.h"
 
-enum {
-    STEP_COLS = TRI_I8_GROUP,
-    STEP_BYTES = STEP_COLS * ROWS, /* of a tile */
-    TILED_AHEAD = 4 << 10          /* bytes of prefetch along the stream */
-};
+enum { TILED_AHEAD = 4 << 10 /* bytes of prefetch along the stream */ };
 
 /* What a tile meets: its bytes, where the thread's rows end, and the activations. */
 struct walk {
     const struct tri_qmatmul_args *a;
     const uint8_t *w, *scales, *end;
+    __m512i table; /* of nibbles */
 };
 
 TRI_INLINE __m512i four(const int8_t *q)
@@ -31,23 +28,46 @@ TRI_INLINE __m512i four(const int8_t *q)
     return _mm512_set1_epi32(v);
 }
 
-/* Adds 32 columns, groups 2 * step + half of the activations, to n tokens (a constant). */
-TRI_INLINE void add_group(__m512 *sum, const struct walk *l, int64_t step, int half, int n)
+TRI_INLINE void prefetch(const struct walk *l, const uint8_t *w, int bytes)
+{
+    const uint8_t *ahead = w + TILED_AHEAD < l->end ? w + TILED_AHEAD : l->w;
+#pragma GCC unroll 8
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const void *)(ahead + i), _MM_HINT_T0);
+}
+
+/* Adds the 32 columns of group g to n tokens (a constant). */
+TRI_INLINE void add_group(__m512 *sum, const struct walk *l, enum tri_dtype dtype, int64_t g, int n)
 {
     const struct tri_qrows *x = &l->a->x;
-    const uint8_t *w = l->w + step * STEP_BYTES + half * (STEP_BYTES / 2);
-    int64_t groups = x->q_stride / GROUP, g = 2 * step + half;
+    bool bytes = dtype == TRI_DT_I8G64;
+    int step = bytes ? GROUP * ROWS : GROUP * ROWS / 2;
+    const uint8_t *w = l->w + g * step;
     const int8_t *q = x->q + g * GROUP;
+    int64_t groups = x->q_stride / GROUP;
     __m512i dot[TILED_TOKENS];
+    prefetch(l, w, step);
     for (int t = 0; t < n; t++)
         dot[t] = _mm512_set1_epi32(x->start[t * groups + g]);
 #pragma GCC unroll 8
-    for (int k = 0; k < GROUP / 4; k++) {
-        __m512i v = _mm512_xor_si512(_mm512_loadu_si512(w + 64 * k), _mm512_set1_epi8((char)0x80));
-        for (int t = 0; t < n; t++)
-            dot[t] = _mm512_dpbusd_epi32(dot[t], v, four(q + t * x->q_stride + 4 * k));
+    for (int k = 0; k < step / 64; k++) {
+        __m512i v = _mm512_loadu_si512(w + 64 * k);
+        if (bytes) {
+            v = _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
+            for (int t = 0; t < n; t++)
+                dot[t] = _mm512_dpbusd_epi32(dot[t], v, four(q + t * x->q_stride + 4 * k));
+        } else {
+            __m512i low = _mm512_permutexvar_epi8(v, l->table);
+            __m512i high = _mm512_permutexvar_epi8(_mm512_srli_epi16(v, 4), l->table);
+            for (int t = 0; t < n; t++) {
+                const int8_t *qt = q + t * x->q_stride + 8 * k;
+                dot[t] = _mm512_dpbusd_epi32(dot[t], low, four(qt));
+                dot[t] = _mm512_dpbusd_epi32(dot[t], high, four(qt + 4));
+            }
+        }
     }
-    __m512 weight = tile_scale(l->scales + step * ROWS * 2);
+    __m512 weight =
+        bytes ? tile_scale(l->scales + g / 2 * ROWS * 2) : tile_e8m0(l->scales + g * ROWS);
     for (int t = 0; t < n; t++)
         sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[t]),
                                  _mm512_mul_ps(weight, _mm512_set1_ps(x->scale[t * groups + g])),
@@ -55,61 +75,70 @@ TRI_INLINE void add_group(__m512 *sum, const struct walk *l, int64_t step, int h
 }
 
 /* The tile at `row` times n tokens (a constant); rows from row0 to row1 are stored. */
-TRI_INLINE void tile(const struct walk *l, int64_t row, int64_t row0, int64_t row1, int n)
+TRI_INLINE void tile(const struct walk *l, enum tri_dtype dtype, int64_t row, int64_t row0,
+                     int64_t row1, int n)
 {
     __m512 sum[TILED_TOKENS];
     __mmask16 rows = rows_within(row, row0, row1);
     for (int t = 0; t < n; t++)
         sum[t] = _mm512_setzero_ps();
-    for (int64_t s = 0; s < l->a->w->cols / STEP_COLS; s++) {
-        const uint8_t *ahead = l->w + s * STEP_BYTES + TILED_AHEAD;
-        ahead = ahead < l->end ? ahead : l->w; /* behind it is another thread's */
-#pragma GCC unroll 16
-        for (int i = 0; i < STEP_BYTES / 64; i++)
-            _mm_prefetch((const void *)(ahead + 64 * i), _MM_HINT_T0);
-        add_group(sum, l, s, 0, n);
-        add_group(sum, l, s, 1, n);
-    }
+    for (int64_t g = 0; g < l->a->w->cols / GROUP; g++)
+        add_group(sum, l, dtype, g, n);
     for (int t = 0; t < n; t++)
         _mm512_mask_storeu_ps(l->a->y + t * l->a->y_stride + row, rows, sum[t]);
 }
 
-TRI_INLINE void tiles(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1, int n)
+TRI_INLINE void tiles(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                      int64_t row1, int n)
 {
-    int64_t cols = a->w->cols;
+    int64_t row_bytes = (int64_t)tri_row_data_bytes(dtype, a->w->cols);
+    int64_t scale_bytes = (int64_t)tri_row_scale_bytes(dtype, a->w->cols);
     const uint8_t *data = a->w->data, *scales = a->w->scales;
+    struct walk l = { .a = a, .end = data + row1 * row_bytes, .table = nibble_table(dtype, false) };
     for (int64_t row = row0 / ROWS * ROWS; row < row1; row += ROWS) {
-        struct walk l = { a, data + row * cols, scales + row * cols / 32, data + row1 * cols };
-        tile(&l, row, row0, row1, n);
+        l.w = data + row * row_bytes;
+        l.scales = scales + row * scale_bytes;
+        tile(&l, dtype, row, row0, row1, n);
     }
 }
 
-void tri__vnni_tiled(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+TRI_INLINE void few(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int64_t row0,
+                    int64_t row1)
 {
     switch (a->tokens) {
     case 1:
-        tiles(a, row0, row1, 1);
+        tiles(a, dtype, row0, row1, 1);
         break;
     case 2:
-        tiles(a, row0, row1, 2);
+        tiles(a, dtype, row0, row1, 2);
         break;
     case 3:
-        tiles(a, row0, row1, 3);
+        tiles(a, dtype, row0, row1, 3);
         break;
     case 4:
-        tiles(a, row0, row1, 4);
+        tiles(a, dtype, row0, row1, 4);
         break;
     case 5:
-        tiles(a, row0, row1, 5);
+        tiles(a, dtype, row0, row1, 5);
         break;
     case 6:
-        tiles(a, row0, row1, 6);
+        tiles(a, dtype, row0, row1, 6);
         break;
     case 7:
-        tiles(a, row0, row1, 7);
+        tiles(a, dtype, row0, row1, 7);
         break;
     default:
-        tiles(a, row0, row1, TILED_TOKENS);
+        tiles(a, dtype, row0, row1, TILED_TOKENS);
     }
+}
+
+void tri__vnni_tiled_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    few(a, TRI_DT_I8G64, row0, row1);
+}
+
+void tri__vnni_tiled_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
+{
+    few(a, TRI_DT_MXFP4, row0, row1);
 }
 #endif

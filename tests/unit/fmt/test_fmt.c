@@ -339,8 +339,8 @@ static void tiles_by_hand(void **state)
         for (int g = 0; g < GROUPS; g++)
             scales[r * GROUPS + g] = (uint16_t)(r * 100 + g);
     }
-    assert_int_equal(tri_tile_room_bytes(COLS), sizeof room);
-    tri_tile_rows(data, scales, COLS, room);
+    assert_int_equal(tri_tile_room_bytes(TRI_DT_I8G64, COLS), sizeof room);
+    tri_tile_rows(TRI_DT_I8G64, data, scales, COLS, room);
     for (int r = 0; r < TRI_TILE_ROWS; r++) {
         for (int c = 0; c < COLS; c++)
             assert_int_equal(data[c / 4 * 64 + r * 4 + c % 4], (int8_t)(r * 31 + c * 7));
@@ -356,10 +356,38 @@ static void tiles_by_hand(void **state)
     assert_false(tri_tile_fits(TRI_DT_BF16, 16, 64));
 }
 
+/* The same of MXFP4: bytes of two columns, scales of one byte for 32. */
+static void tiles_of_nibbles_by_hand(void **state)
+{
+    (void)state;
+    enum { COLS = 96, BYTES = COLS / 2, GROUPS = COLS / 32 };
+    static uint8_t data[TRI_TILE_ROWS * BYTES], room[TRI_TILE_ROWS * BYTES];
+    static uint8_t scales[TRI_TILE_ROWS * GROUPS];
+    for (int r = 0; r < TRI_TILE_ROWS; r++) {
+        for (int b = 0; b < BYTES; b++)
+            data[r * BYTES + b] = (uint8_t)(r * 31 + b * 7);
+        for (int g = 0; g < GROUPS; g++)
+            scales[r * GROUPS + g] = (uint8_t)(r * 10 + g);
+    }
+    assert_int_equal(tri_tile_room_bytes(TRI_DT_MXFP4, COLS), sizeof room);
+    tri_tile_rows(TRI_DT_MXFP4, data, scales, COLS, room);
+    for (int r = 0; r < TRI_TILE_ROWS; r++) {
+        for (int b = 0; b < BYTES; b++)
+            assert_int_equal(data[b / 4 * 64 + r * 4 + b % 4], (uint8_t)(r * 31 + b * 7));
+        for (int g = 0; g < GROUPS; g++)
+            assert_int_equal(scales[g * TRI_TILE_ROWS + r], r * 10 + g);
+    }
+    assert_true(tri_tile_fits(TRI_DT_MXFP4, 16, 32));
+    assert_true(tri_tile_fits(TRI_DT_MXFP4, 384, 512));
+    assert_false(tri_tile_fits(TRI_DT_MXFP4, 24, 32));
+    assert_false(tri_tile_fits(TRI_DT_MXFP4, 16, 48));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_by_hand),
+        cmocka_unit_test(tiles_of_nibbles_by_hand),
         cmocka_unit_test(every_code_and_every_tie),
         cmocka_unit_test(decoding_follows_the_definition),
         cmocka_unit_test(ends_of_the_ranges),

@@ -147,12 +147,12 @@ static struct outcome run_quantise(const struct kernel_case *c, const struct tri
 
 static void matrix_tile(struct matrix_case *m)
 {
-    void *room = malloc(tri_tile_room_bytes(m->w.cols));
+    void *room = malloc(tri_tile_room_bytes(m->w.dtype, m->w.cols));
     size_t data = tri_row_data_bytes(m->w.dtype, m->w.cols) * TRI_TILE_ROWS;
     size_t scales = tri_row_scale_bytes(m->w.dtype, m->w.cols) * TRI_TILE_ROWS;
     for (int64_t i = 0; room && i < m->w.rows / TRI_TILE_ROWS; i++)
-        tri_tile_rows(m->data.base + (size_t)i * data, m->scales.base + (size_t)i * scales,
-                      m->w.cols, room);
+        tri_tile_rows(m->w.dtype, m->data.base + (size_t)i * data,
+                      m->scales.base + (size_t)i * scales, m->w.cols, room);
     m->w.tiled = true;
     free(room);
 }
@@ -161,9 +161,11 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
                                   struct random *r)
 {
     int64_t rows = random_in(r, 1, 70), tokens = random_tokens(r), cols = random_cols(r, c->dtype);
-    if (fast->tiles && random_bits(r) % 2) {
+    bool tiles = tri_kernels_tiles(fast, c->dtype);
+    if (tiles && random_bits(r) % 2) {
         rows = (rows + TRI_TILE_ROWS - 1) / TRI_TILE_ROWS * TRI_TILE_ROWS;
         cols = (cols + TRI_I8_GROUP - 1) / TRI_I8_GROUP * TRI_I8_GROUP;
+        cols += c->dtype == TRI_DT_MXFP4 && random_bits(r) % 2 ? TRI_MX_GROUP : 0;
     }
     int64_t row0 = random_in(r, 0, rows - 1);
     cols += tokens == 1 && random_bits(r) % 4 == 0 ? WIDE_COLS : 0;
@@ -186,7 +188,7 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
              (long long)row0, (long long)row1, (long long)rows, (long long)cols, (long long)tokens);
     tri_kernels_qmatmul(tri_kernels_ref(), c->dtype)(&a, row0, row1);
     a.y = got;
-    if (fast->tiles && tri_tile_fits(c->dtype, rows, cols) && random_bits(r) % 3)
+    if (tiles && tri_tile_fits(c->dtype, rows, cols) && random_bits(r) % 3)
         matrix_tile(&m);
     tri_kernels_qmatmul(fast, c->dtype)(&a, row0, row1);
     outcome_add(&out, got, want, NULL, 1e-30, (tokens - 1) * y_stride + rows);
