@@ -155,10 +155,10 @@ struct tri__exchange {
     char id[40];
     int64_t created, sequence_number, progress_tokens;
     double begin_s, last_write_s;
-    bool profile;                   /* ?profile=1 */
-    bool prepared;                  /* all but its grammar */
-    bool began, silent, usage_told; /* silent: a keepalive was sent in this silence */
-    atomic_int posts;               /* wake-ups on their way to this thread */
+    bool profile;       /* ?profile=1 */
+    bool prepared;      /* all but its grammar */
+    bool began, silent; /* silent: a keepalive was sent in this silence */
+    atomic_int posts;   /* wake-ups on their way to this thread */
     int64_t prompt_tokens, cached_tokens;
 };
 

@@ -26,7 +26,6 @@ enum {
     KEY_SPEC,
     KEY_ACCEPTANCE,
     KEY_SPREAD,
-    KEY_GOAL,
     KEY_CHUNK,
     KEY_MAX_SEQS,
     KEY_UTIL,

@@ -498,16 +498,6 @@ size_t tri_doctor_findings(const struct tri_doctor *d)
     return d->findings;
 }
 
-const struct tri_finding *tri_doctor_finding(const struct tri_doctor *d, size_t index)
-{
-    return index < d->findings ? d->finding[index] : NULL;
-}
-
-size_t tri_doctor_kinds(const struct tri_doctor *d)
-{
-    return d->kinds;
-}
-
 size_t tri_doctor_machines(const struct tri_doctor *d)
 {
     return d->machines.count;
@@ -516,14 +506,4 @@ size_t tri_doctor_machines(const struct tri_doctor *d)
 const struct tri_machine *tri_doctor_machine(const struct tri_doctor *d, size_t index)
 {
     return index < d->machines.count ? d->machines.list[index] : NULL;
-}
-
-size_t tri_doctor_groupings(const struct tri_doctor *d)
-{
-    return d->groupings;
-}
-
-const struct tri_grouping *tri_doctor_grouping(const struct tri_doctor *d, size_t index)
-{
-    return index < d->groupings ? &d->grouping[index] : NULL;
 }

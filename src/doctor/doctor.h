@@ -123,18 +123,8 @@ TRI_MUST_CHECK enum tri_status tri_doctor_judge(struct tri_doctor *doctor, struc
 enum tri_severity tri_doctor_verdict(const struct tri_doctor *doctor);
 bool tri_doctor_is_complete(const struct tri_doctor *doctor);
 size_t tri_doctor_findings(const struct tri_doctor *doctor);
-const struct tri_finding *tri_doctor_finding(const struct tri_doctor *doctor, size_t index);
-size_t tri_doctor_kinds(const struct tri_doctor *doctor); /* outputs recognised in the input */
 size_t tri_doctor_machines(const struct tri_doctor *doctor);
 const struct tri_machine *tri_doctor_machine(const struct tri_doctor *doctor, size_t index);
-size_t tri_doctor_groupings(const struct tri_doctor *doctor);
-const struct tri_grouping *tri_doctor_grouping(const struct tri_doctor *doctor, size_t index);
-/*
- * The adapters of one group: for each of its GPUs those it reaches by its best path, when that is
- * no path across sockets. Sets chosen[nic]; returns how many.
- */
-size_t tri_doctor_group_nics(const struct tri_doctor *doctor, const struct tri_grouping *grouping,
-                             size_t group, bool chosen[TRI_MAX_NICS]);
 
 /* Reports, appended to `out` (bounded by it). Call after judging. */
 void tri_doctor_write_text(const struct tri_doctor *doctor, bool verbose, struct tri_buf *out);

@@ -355,6 +355,12 @@ double tri__doctor_decode_rate(double memory_gbs, double drive_gbs, double memor
                                size_t how_bytes);
 
 void tri__doctor_group(struct tri_doctor *d, size_t machine);
+/*
+ * The adapters of one group: for each of its GPUs those it reaches by its best path, when that is
+ * no path across sockets. Sets chosen[nic]; returns how many.
+ */
+size_t tri__doctor_group_nics(const struct tri_doctor *d, const struct tri_grouping *grouping,
+                              size_t group, bool chosen[TRI_MAX_NICS]);
 
 /* Class of a part by its name, for what its wiring should give. */
 struct tri__part {
@@ -362,7 +368,6 @@ struct tri__part {
     double nvlink_gbs; /* all links of one GPU, one way; 0: PCIe only */
     double pcie_gbs;   /* x16 of its generation, one way */
     bool sxm;          /* always on NVLink when it is healthy */
-    bool geforce;      /* stock driver grants no P2P */
 };
 const struct tri__part *tri__doctor_part(const char *name); /* NULL: unknown */
 

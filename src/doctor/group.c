@@ -141,8 +141,8 @@ static size_t nics_of(const struct tri_machine *m, const uint8_t *member, size_t
     return n;
 }
 
-size_t tri_doctor_group_nics(const struct tri_doctor *d, const struct tri_grouping *g, size_t group,
-                             bool chosen[TRI_MAX_NICS])
+size_t tri__doctor_group_nics(const struct tri_doctor *d, const struct tri_grouping *g,
+                              size_t group, bool chosen[TRI_MAX_NICS])
 {
     return nics_of(d->machines.list[g->machine], g->member + group * g->k, g->k, chosen);
 }

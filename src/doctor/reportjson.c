@@ -139,7 +139,7 @@ static json_t *group_nics(const struct tri_doctor *d, const struct tri_grouping 
     size_t total = 0;
     for (size_t i = 0; i < g->groups; i++) {
         json_t *one = json_array();
-        total += tri_doctor_group_nics(d, g, i, chosen);
+        total += tri__doctor_group_nics(d, g, i, chosen);
         for (size_t c = 0; c < m->nics; c++)
             if (chosen[c])
                 json_array_append_new(one, text(m->nic[c].name));

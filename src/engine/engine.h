@@ -187,7 +187,6 @@ void tri_sequence_stop(struct tri_sequence *sequence);
 
 /* Everything held, sampled tokens included; valid until the next call on the sequence. */
 const int32_t *tri_sequence_tokens(const struct tri_sequence *sequence, int64_t *n_tokens);
-int64_t tri_sequence_max_tokens(const struct tri_sequence *sequence);
 /* How many of them the state has seen: what is missing will be computed by the next steps. */
 int64_t tri_sequence_computed(const struct tri_sequence *sequence);
 bool tri_sequence_active(const struct tri_sequence *sequence);

@@ -219,11 +219,6 @@ const int32_t *tri_sequence_tokens(const struct tri_sequence *sequence, int64_t 
     return sequence->tokens;
 }
 
-int64_t tri_sequence_max_tokens(const struct tri_sequence *sequence)
-{
-    return sequence->max_tokens;
-}
-
 int64_t tri_sequence_computed(const struct tri_sequence *sequence)
 {
     return tri_state_tokens(sequence->state);

@@ -127,10 +127,10 @@ struct tri__build {
     struct tri__rule *rule;
     uint32_t n_rules, cap_rules;
     uint32_t depth;
-    bool loose;                  /* oneOf is taken as anyOf */
-    uint32_t any_value, any_key; /* shared rules, 0: not made yet */
-    uint32_t end;                /* an END node */
-    struct tri_buf text;         /* literals being written */
+    bool loose;          /* oneOf is taken as anyOf */
+    uint32_t any_value;  /* a shared rule, 0: not made yet */
+    uint32_t end;        /* an END node */
+    struct tri_buf text; /* literals being written */
 };
 
 void tri__net_fini(struct tri__net *net);
@@ -332,7 +332,7 @@ struct tri__masks {
     struct tri__way *way;
     uint32_t n_ways, cap_ways;
     struct tri__state *state;
-    uint32_t n_states, cap_states;
+    uint32_t n_states;
     uint32_t *table;
     uint32_t table_mask;
     uint32_t *depth_state; /* [longest token + 1] */

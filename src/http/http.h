@@ -20,7 +20,6 @@ enum {
     TRI_HTTP_MAX_LINE_BYTES = 8 << 10,   /* request line: 414 */
     TRI_HTTP_MAX_HEAD_BYTES = 32 << 10,  /* request line and fields: 431 */
     TRI_HTTP_MAX_FIELDS = 100,           /* 431 */
-    TRI_HTTP_MAX_METHOD_BYTES = 16,      /* 501 */
     TRI_HTTP_MAX_CHUNK_LINE_BYTES = 256, /* size and extensions of one chunk: 400 */
     TRI_HTTP_MAX_TRAILER_BYTES = 8 << 10 /* read and dropped; 431 */
 };

@@ -16,11 +16,10 @@
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-enum { TRI_READ_TEST_LEAST_MIB = 1 }; /* 1024 and more say something about memory */
-
 struct tri_read_test;
 
-/* Takes `bytes` (rounded down to 1 MiB) from the budget, account other, and fills them. */
+/* Takes `bytes` (rounded down to MiB, 1 at least; from 1 GiB on they say something about memory)
+ * from the budget, account other, and fills them. */
 TRI_MUST_CHECK enum tri_status tri_read_test_open(struct tri_read_test **out, uint64_t bytes,
                                                   struct tri_pool *pool, struct tri_budget *budget,
                                                   struct tri_error *err);

@@ -107,16 +107,6 @@ void tri_metric_set_buckets(struct tri_metric *metric, const uint64_t *counts, d
     pthread_mutex_unlock(&metric->owner->lock);
 }
 
-double tri_metric_value(struct tri_metric *metric)
-{
-    if (!metric)
-        return 0;
-    pthread_mutex_lock(&metric->owner->lock);
-    double v = metric->spec.kind == TRI_METRIC_HISTOGRAM ? (double)metric->count : metric->value;
-    pthread_mutex_unlock(&metric->owner->lock);
-    return v;
-}
-
 static void put_number(struct tri_buf *out, double v)
 {
     if (isinf(v))

@@ -40,7 +40,6 @@ void tri_metric_set(struct tri_metric *metric, double value); /* also a counter 
 void tri_metric_observe(struct tri_metric *metric, double value); /* histogram */
 /* A histogram kept elsewhere: `counts` for each bucket and one for +Inf, not cumulative. */
 void tri_metric_set_buckets(struct tri_metric *metric, const uint64_t *counts, double sum);
-double tri_metric_value(struct tri_metric *metric); /* a histogram: number of observations */
 
 /* Appends the whole registry. Returns out->failed. */
 enum tri_status tri_metrics_write(struct tri_metrics *metrics, struct tri_buf *out);

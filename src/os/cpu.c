@@ -84,12 +84,6 @@ static const char *const names[] = {
 #undef TRI_ISA_TEXT
 };
 
-const char *tri_isa_name(enum tri_isa isa)
-{
-    TRI_ASSERT((unsigned)isa < TRI_ISAS);
-    return names[isa];
-}
-
 enum tri_status tri_cpu_isas(unsigned *isas, struct tri_error *err)
 {
     const char *cap = getenv("TRIREME_ISA");

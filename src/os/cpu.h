@@ -28,8 +28,6 @@ enum tri_isa {
         TRI_ISAS
 };
 
-const char *tri_isa_name(enum tri_isa isa);
-
 /*
  * The levels this process may use, bit (1 << isa) each; REF and BASE always. The environment
  * variable TRIREME_ISA caps them: levels after the named one are left out. An unknown name is

@@ -79,11 +79,6 @@ bool tri_tree_is_live(const struct tri_tree *t)
     return t->live;
 }
 
-size_t tri_tree_count(const struct tri_tree *t)
-{
-    return t->entries;
-}
-
 /* Opens below the root. Special files that could block (fifos) are opened without waiting. */
 static int open_below(const struct tri_tree *t, const char *path, int flags)
 {

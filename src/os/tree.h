@@ -26,7 +26,6 @@ TRI_MUST_CHECK enum tri_status tri_tree_open_memory(struct tri_tree **out, struc
 void tri_tree_close(struct tri_tree *tree); /* NULL is fine */
 
 bool tri_tree_is_live(const struct tri_tree *tree); /* the root is "/" itself */
-size_t tri_tree_count(const struct tri_tree *tree); /* files in memory; 0 for a folder */
 
 /*
  * Adds a file (or a symbolic link, `link` true and data its target) to a tree in memory. `origin`

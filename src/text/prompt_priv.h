@@ -12,7 +12,7 @@ struct tri_prompt {
     struct tri_segment *segments;
     size_t count, cap;
     const char **tools;
-    size_t tool_count, tool_cap;
+    size_t tool_count;
     enum tri_channel start;
     enum tri_status failed;
     const char *where;     /* told in errors: what is rendered now, "request: messages[3]" */

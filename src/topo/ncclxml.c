@@ -32,7 +32,7 @@ struct nccl_xml {
     int source, depth;
     bool is_system, refused;
     int stack[TRI_XML_MAX_DEPTH]; /* PCI index of each open <pci>, else -1 */
-    int numa, domain_cpus;
+    int numa;
     char arch[16], vendor[16];
     struct found_gpu gpu[TRI_MAX_GPUS];
     size_t gpus;

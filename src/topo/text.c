@@ -8,18 +8,6 @@
 #include "topo/topo.h"
 #include "topo/topo_priv.h"
 
-const char *tri_topo_kind_text(enum tri_topo_kind kind)
-{
-    switch (kind) {
-#define TRI_KIND_CASE(name, text)                                                                  \
-    case TRI_TOPO_##name:                                                                          \
-        return text;
-        TRI_TOPO_KIND_MAP(TRI_KIND_CASE)
-#undef TRI_KIND_CASE
-    }
-    return "?";
-}
-
 void tri_machines_fini(struct tri_machines *set)
 {
     for (size_t i = 0; i < set->count; i++)

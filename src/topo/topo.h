@@ -31,30 +31,23 @@ TRI_MUST_CHECK enum tri_status tri_topo_load_xml(struct tri_machine **out, const
  * lines of one table or block and adds its facts to the machine of the set they belong to; a table
  * over other GPUs than the last machine's opens a new machine.
  */
-#define TRI_TOPO_KIND_MAP(X)                                                                       \
-    X(NONE, "not a topology")                                                                      \
-    X(SMI_TOPO, "nvidia-smi topo -m")                                                              \
-    X(SMI_P2P, "nvidia-smi topo -p2p")                                                             \
-    X(SMI_QUERY, "nvidia-smi -q")                                                                  \
-    X(SMI_TABLE, "nvidia-smi")                                                                     \
-    X(SMI_CSV, "nvidia-smi --query-gpu")                                                           \
-    X(SMI_NVLINK, "nvidia-smi nvlink")                                                             \
-    X(ROCM, "rocm-smi --showtopo")                                                                 \
-    X(AMD_SMI, "amd-smi topology")                                                                 \
-    X(ACCEL, "npu-smi, xpu-smi")                                                                   \
-    X(LSPCI, "lspci")                                                                              \
-    X(LSPCI_TREE, "lspci -t")                                                                      \
-    X(LSTOPO, "lstopo -v")                                                                         \
-    X(ACS, "ACS report")                                                                           \
-    X(FILES, "files of /sys and /proc")
-
 enum tri_topo_kind {
-#define TRI_TOPO_KIND_ENUM(name, text) TRI_TOPO_##name,
-    TRI_TOPO_KIND_MAP(TRI_TOPO_KIND_ENUM)
-#undef TRI_TOPO_KIND_ENUM
+    TRI_TOPO_NONE,       /* not a topology */
+    TRI_TOPO_SMI_TOPO,   /* nvidia-smi topo -m */
+    TRI_TOPO_SMI_P2P,    /* nvidia-smi topo -p2p */
+    TRI_TOPO_SMI_QUERY,  /* nvidia-smi -q */
+    TRI_TOPO_SMI_TABLE,  /* nvidia-smi */
+    TRI_TOPO_SMI_CSV,    /* nvidia-smi --query-gpu */
+    TRI_TOPO_SMI_NVLINK, /* nvidia-smi nvlink */
+    TRI_TOPO_ROCM,       /* rocm-smi --showtopo */
+    TRI_TOPO_AMD_SMI,    /* amd-smi topology */
+    TRI_TOPO_ACCEL,      /* npu-smi, xpu-smi */
+    TRI_TOPO_LSPCI,      /* lspci */
+    TRI_TOPO_LSPCI_TREE, /* lspci -t */
+    TRI_TOPO_LSTOPO,     /* lstopo -v */
+    TRI_TOPO_ACS,        /* ACS report */
+    TRI_TOPO_FILES,      /* files of /sys and /proc */
 };
-
-const char *tri_topo_kind_text(enum tri_topo_kind kind);
 
 enum { TRI_MAX_MACHINES = 32 };
 
