@@ -133,6 +133,8 @@ static void end_with_fault(struct tri__exchange *x, const struct tri__fault *fau
     const struct tri_http_watch none = { 0 };
     tri_http_watch(q, &none);
     if (x->began) {
+        if (x->out.failed)
+            tri_buf_clear(&x->out);
         x->format->error(x, fault);
         end_stream(x);
         return;
@@ -152,29 +154,48 @@ static void count_longest(const struct tri__exchange *x)
     tri__gauges_longest(x->api->gauges, longest);
 }
 
+/* What found no room in a buffer is told as a fault, never left out. */
+static bool is_whole(const struct tri__exchange *x)
+{
+    for (int64_t i = 0; i < x->n_choices; i++) {
+        const struct tri__choice *c = &x->choice[i];
+        if (c->content.failed || c->logprobs.failed || c->piece.failed || c->item.failed ||
+            c->items.failed || c->offsets.failed)
+            return false;
+    }
+    return !x->out.failed;
+}
+
+static void end_cut(struct tri__exchange *x)
+{
+    struct tri__fault fault = { 0 };
+    tri__fault_is(&fault, 500, "internal",
+                  "the answer is too large, or memory for it is lacking: ask for less at once");
+    end_with_fault(x, &fault);
+}
+
 static void end_well(struct tri__exchange *x)
 {
     struct tri_http_request *q = x->request;
     const struct tri_http_watch none = { 0 };
+    struct tri_buf out;
     tri_http_watch(q, &none);
     count_longest(x);
+    tri_buf_init(&out, TRI__API_MAX_OUT_BYTES);
     if (x->p.stream) {
         x->format->end(x);
-        end_stream(x);
-        return;
-    }
-    struct tri_buf out;
-    tri_buf_init(&out, TRI__API_MAX_OUT_BYTES);
-    x->format->whole(x, &out);
-    tri_buf_putc(&out, '\n');
-    x->request = NULL;
-    let_go(x);
-    if (out.failed == TRI_OK) {
-        tri_http_reply(q, 200, "application/json", out.data, out.len_bytes);
     } else {
-        struct tri__fault fault = { 0 };
-        tri__fault_is(&fault, 500, "internal", "the answer is too large to write");
-        tri__fault_reply(q, &fault, false);
+        x->format->whole(x, &out);
+        tri_buf_putc(&out, '\n');
+    }
+    if (out.failed || !is_whole(x)) {
+        end_cut(x);
+    } else if (x->p.stream) {
+        end_stream(x);
+    } else {
+        x->request = NULL;
+        let_go(x);
+        tri_http_reply(q, 200, "application/json", out.data, out.len_bytes);
     }
     tri_buf_fini(&out);
 }
@@ -348,6 +369,14 @@ static void fail_choice(struct tri__choice *c, const struct tri_error *err)
     end_with_fault(x, &fault);
 }
 
+static void lose_choice(struct tri__choice *c)
+{
+    struct tri__exchange *x = c->x;
+    if (!c->done)
+        tri__gauges_request(x->api->gauges, c, "error", tri__api_now_s() - x->begin_s);
+    end_cut(x);
+}
+
 static void tell_times(struct tri__choice *c)
 {
     double now = tri__api_now_s();
@@ -399,6 +428,10 @@ static void pump(struct tri__exchange *x)
                tri_job_read(c->job, &e)) {
             if (!take_event(c, &e))
                 return;
+            if (!is_whole(x)) {
+                lose_choice(c);
+                return;
+            }
             tri__exchange_flush(x);
         }
     }

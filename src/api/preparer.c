@@ -61,6 +61,8 @@ static bool read_body(struct tri__exchange *x, struct tri__fault *fault)
     if (!tri__limits_check_json(x->api, text, bytes, fault))
         return false;
     if (tri_json_parse(&x->body, "body", text, bytes, bytes + 1, &err) != TRI_OK) {
+        if (err.status == TRI_NOMEM)
+            return tri__fault_from(fault, &err);
         const char *near = strstr(err.text, " near '"); /* what was sent is not told back */
         return tri__fault_bad(fault, NULL, "%.*s",
                               near ? (int)(near - err.text) : (int)sizeof err.text, err.text);

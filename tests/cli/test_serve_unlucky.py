@@ -249,6 +249,44 @@ class Limits(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), (args, done.stderr))
 
 
+class Memory(unittest.TestCase):
+    """An answer that finds no memory is told as a fault, never sent cut as if it were whole."""
+    how = {"temperature": 0, "ignore_eos": True, "max_tokens": 300}
+    turns = {**how, "messages": [{"role": "user", "content": STORY}]}
+    asked = (("/v1/chat/completions", {**turns, "logprobs": True, "top_logprobs": 20}, "[DONE]"),
+             ("/v1/completions", {**how, "prompt": STORY, "logprobs": 5}, "[DONE]"),
+             ("/v1/messages", turns, "message_stop"),
+             ("/v1/responses", {"input": STORY, "max_output_tokens": 300, "ignore_eos": True}, "response.completed"))
+
+    def ask(self, path, body, last):
+        """How many of a whole and a streamed answer were refused."""
+        status, data, _ = self.server.ask("POST", path, body)
+        self.assertIn(status, (200, 500, 503), data)
+        self.assertEqual(status != 200, bool(json.loads(data).get("error")), data)
+        streamed = self.server.ask("POST", path, {**body, "stream": True})[1].decode()
+        end = streamed.rstrip().rsplit("\n\n", 1)[-1]
+        lost = "memory for" in end
+        self.assertEqual(last in end, not lost, end[-300:])
+        return (status != 200) + lost
+
+    def test_large_answers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fault, shim, refused = pathlib.Path(folder, "fault"), build("faulty_realloc.c", folder), {}
+            for least in (600, 2100, 20000, 1000000):
+                self.server = Of(NANO, "--context", "1024", LD_PRELOAD=shim, REALLOC_FAULT=str(fault),
+                                 REALLOC_LEAST=str(least))
+                fault.touch()
+                refused[least] = [self.ask(*a) for a in self.asked]
+                fault.unlink()
+                for a in self.asked: # and afterwards all is well
+                    self.assertEqual(self.ask(*a), 0)
+                self.assertEqual(self.server.end()[0], 0)
+            self.assertEqual(refused[600], [2] * 4)
+            self.assertGreater(min(refused[2100][:2]), 0)
+            self.assertGreater(refused[20000][0], 0)
+            self.assertEqual(refused[1000000], [0] * 4)
+
+
 class Clock(unittest.TestCase):
     def test_somebody_sets_it(self):
         """Patience, keepalives, time limits and the order of kept states do not hang on the time of day."""
