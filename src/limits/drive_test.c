@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -69,6 +70,7 @@ enum tri_status tri_drive_test_open(struct tri_drive_test **out,
         return st;
     }
     tri_aio_register(t->aio, t->buffers, t->buffers_bytes, t->read_bytes);
+    memset(t->buffers, 1, t->buffers_bytes); /* the system's clearing of pages is not the drive's */
     *out = t;
     return TRI_OK;
 }

@@ -54,7 +54,7 @@ int tri_aio_depth(const struct tri_aio *aio);
 int tri_aio_in_flight(const struct tri_aio *aio);
 
 /* Tells the engine where buffers will lie, in units of which a read stays inside one; a hint that
- * io_uring uses to pin the pages once. Failing to is not an error. */
+ * io_uring uses to pin a unit's pages once, at its first read. Failing to is not an error. */
 void tri_aio_register(struct tri_aio *aio, void *base, uint64_t bytes, uint64_t unit_bytes);
 
 /* Starts a read. TRI_BUSY when `depth` are in flight. */

@@ -1,4 +1,8 @@
-/* The io_uring engine: one ring, buffers pinned once when the caller says where they lie. */
+/*
+ * The io_uring engine: one ring. Where the caller says that buffers lie, each is pinned at the
+ * first read to it and stays so. Pinning takes the pages, and a cache of many gigabytes all at once
+ * would be seconds of the opening.
+ */
 #include "os/aio_priv.h"
 
 #include <errno.h>
@@ -10,20 +14,32 @@
 enum { MOST_BUFFERS = 1 << 14 };
 static const uint64_t BUFFER_BYTES = (uint64_t)1 << 30;
 
+enum pinning { UNTRIED, PINNED, REFUSED };
+
 struct uring {
     struct tri_aio *aio;
     struct io_uring ring;
     char *base;                        /* registered region; NULL when there is none */
     uint64_t region_bytes, step_bytes; /* step: bytes per registered buffer */
+    uint8_t *pinned;                   /* [buffer] enum pinning */
 };
 
 /* Index of the registered buffer that holds [p, p + bytes), or -1. */
-static int buffer_of(const struct uring *u, const char *p, uint64_t bytes)
+static int buffer_of(struct uring *u, const char *p, uint64_t bytes)
 {
     if (!u->base || p < u->base || (uint64_t)(p - u->base) + bytes > u->region_bytes)
         return -1;
-    uint64_t at = (uint64_t)(p - u->base), index = at / u->step_bytes;
-    return at + bytes <= (index + 1) * u->step_bytes ? (int)index : -1;
+    uint64_t at = (uint64_t)(p - u->base), i = at / u->step_bytes, begin = i * u->step_bytes;
+    if (at + bytes > begin + u->step_bytes)
+        return -1;
+    if (u->pinned[i] == UNTRIED) {
+        uint64_t left = u->region_bytes - begin;
+        struct iovec buffer = { u->base + begin, left < u->step_bytes ? left : u->step_bytes };
+        /* Refused where the memlock limit is small: its reads then pin their pages one by one. */
+        int n = io_uring_register_buffers_update_tag(&u->ring, (unsigned)i, &buffer, NULL, 1);
+        u->pinned[i] = n == 1 ? PINNED : REFUSED;
+    }
+    return u->pinned[i] == PINNED ? (int)i : -1;
 }
 
 static enum tri_status uring_start(void *self, int slot, struct tri_error *err)
@@ -76,31 +92,30 @@ static enum tri_status uring_reap(void *self, struct tri__aio_attempt *out, int 
 static void uring_register(void *self, void *base, uint64_t bytes, uint64_t unit_bytes)
 {
     struct uring *u = self;
-    if (u->base || unit_bytes == 0 || unit_bytes > BUFFER_BYTES)
+    if (u->base || unit_bytes == 0 || bytes == 0)
         return;
-    uint64_t step = BUFFER_BYTES / unit_bytes * unit_bytes, n = (bytes + step - 1) / step;
-    if (n > MOST_BUFFERS)
+    uint64_t units = (bytes + unit_bytes - 1) / unit_bytes;
+    uint64_t step = (units + MOST_BUFFERS - 1) / MOST_BUFFERS * unit_bytes;
+    uint64_t n = (bytes + step - 1) / step;
+    if (step > BUFFER_BYTES)
         return;
-    struct iovec *iov = tri_calloc((size_t)n, sizeof *iov);
-    if (!iov)
+    uint8_t *pinned = tri_calloc((size_t)n, sizeof *pinned);
+    /* Linux before 5.19 has no empty tables. */
+    if (!pinned || io_uring_register_buffers_sparse(&u->ring, (unsigned)n)) {
+        tri_free(pinned);
         return;
-    for (uint64_t i = 0; i < n; i++) {
-        iov[i].iov_base = (char *)base + i * step;
-        iov[i].iov_len = (size_t)(bytes - i * step < step ? bytes - i * step : step);
     }
-    /* Refused where the memlock limit is small: reads then pin their pages one by one. */
-    if (io_uring_register_buffers(&u->ring, iov, (unsigned)n) == 0) {
-        u->base = base;
-        u->region_bytes = bytes;
-        u->step_bytes = step;
-    }
-    tri_free(iov);
+    u->pinned = pinned;
+    u->base = base;
+    u->region_bytes = bytes;
+    u->step_bytes = step;
 }
 
 static bool uring_close(void *self, bool owing)
 {
     struct uring *u = self;
     io_uring_queue_exit(&u->ring);
+    tri_free(u->pinned);
     tri_free(u);
     return !owing; /* the kernel has given up its requests, not what a drive is doing */
 }
