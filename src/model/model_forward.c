@@ -50,8 +50,11 @@ static enum tri_status embed_row(const struct tri_model *m, int64_t id, float *o
         return TRI_OK;
     }
     if (!e->data) {
-        struct tri_rect one = { id, 1, 0, m->spec.hidden };
-        return tri_load_rows(m->ckpt, "model.embed_tokens.weight", one, TRI_DT_F32, out, NULL, err);
+        const struct tri_rows one = { .name = "model.embed_tokens.weight",
+                                      .rect = { id, 1, 0, m->spec.hidden },
+                                      .dtype = TRI_DT_F32,
+                                      .data = out };
+        return tri_load_rows(m->ckpt, &one, err);
     }
     const char *data = e->data;
     tri_row_decode(out, e->dtype, data + (size_t)row * tri_row_data_bytes(e->dtype, e->cols), NULL,

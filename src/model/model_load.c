@@ -12,6 +12,27 @@
 
 enum { TILES = 64 }; /* of a matrix turned in one piece */
 
+/* One run over jobs: into the units' own blocks and the vectors, or one unit into a window. */
+struct run {
+    struct tri__trunk *t;
+    int64_t first;
+    char *window; /* NULL: own blocks; units without one are left out */
+    bool packed;  /* matrices come from elsewhere: vectors only */
+    const struct tri_progress *progress;
+    uint64_t total_bytes;
+    _Atomic uint64_t done_bytes;
+    atomic_int failed; /* the first failed job's status; its thread wrote *err */
+    struct tri_error *err;
+};
+
+/* The block that a job's matrix lies in, NULL when this run leaves the job out. */
+static char *block_of(const struct run *r, const struct tri__job *j)
+{
+    if (j->unit < 0 || r->packed)
+        return NULL;
+    return r->window ? r->window : r->t->unit[j->unit].block;
+}
+
 /*
  * kv_b [H][nope + v][rank] becomes w_uk [H][rank][nope], so that the absorbed query is a plain
  * matrix product, and w_uv [H][v][rank]: row r of either as float32.
@@ -42,19 +63,22 @@ static void encode_kv_b(const struct tri_matrix *out, const struct tri_spec *s, 
     }
 }
 
-static enum tri_status run_kv_b(const struct tri__trunk *t, const struct tri__job *j, char *block,
+static enum tri_status run_kv_b(const struct run *r, const struct tri__job *j, char *room,
                                 struct tri_error *err)
 {
+    const struct tri__trunk *t = r->t;
     const struct tri_spec *s = &t->m->spec;
     int64_t widest = s->nope > s->kv_rank ? s->nope : s->kv_rank;
     float *kv_b = tri_malloc((size_t)(j->rect.rows * j->rect.cols) * sizeof *kv_b);
     float *row = tri_malloc((size_t)widest * sizeof *row);
+    const struct tri_rows rows = { j->name, j->rect, TRI_DT_F32, kv_b, NULL, room };
     enum tri_status st = TRI_OK;
     if (!kv_b || !row)
         st = tri_fail(err, TRI_NOMEM, "no memory to load %s", j->name);
     if (!st)
-        st = tri_load_rows(t->m->ckpt, j->name, j->rect, TRI_DT_F32, kv_b, NULL, err);
+        st = tri_load_rows(t->m->ckpt, &rows, err);
     if (!st) {
+        char *block = block_of(r, j);
         struct tri_matrix *uk = j->matrix, *uv = j->matrix2;
         *uk = tri_matrix_in(block + j->at, uk->dtype, uk->rows, uk->cols);
         *uv = tri_matrix_in(block + j->at2, uv->dtype, uv->rows, uv->cols);
@@ -89,16 +113,18 @@ static enum tri_status tile_rows(const struct tri_matrix *w, int64_t row0, int64
 
 /* Rows [at2, at2 + rows) of the matrix, which are whole tiles if it is one of tiles. Its pointers
  * were set by run_jobs(). */
-static enum tri_status run_rows(const struct tri__trunk *t, const struct tri__job *j, bool tiles,
+static enum tri_status run_rows(const struct run *r, const struct tri__job *j, char *room,
                                 struct tri_error *err)
 {
+    const struct tri__trunk *t = r->t;
     const struct tri_matrix *m = j->matrix;
     char *data = (char *)(uintptr_t)m->data, *scales = (char *)(uintptr_t)m->scales;
     data += j->at2 * tri_row_data_bytes(m->dtype, m->cols);
     if (scales)
         scales += j->at2 * tri_row_scale_bytes(m->dtype, m->cols);
-    enum tri_status st = tri_load_rows(t->m->ckpt, j->name, j->rect, m->dtype, data, scales, err);
-    if (st || !tiles || !wants_tiles(t, j))
+    const struct tri_rows rows = { j->name, j->rect, m->dtype, data, scales, room };
+    enum tri_status st = tri_load_rows(t->m->ckpt, &rows, err);
+    if (st || r->window || !wants_tiles(t, j))
         return st;
     if (tile_rows(m, (int64_t)j->at2, (int64_t)j->at2 + j->rect.rows))
         st = tri_fail(err, TRI_NOMEM, "no memory to load %s", j->name);
@@ -130,27 +156,6 @@ static enum tri_status run_vector(const struct tri_model *m, const struct tri__j
     return st;
 }
 
-/* One run over jobs: into the units' own blocks and the vectors, or one unit into a window. */
-struct run {
-    struct tri__trunk *t;
-    int64_t first;
-    char *window; /* NULL: own blocks; units without one are left out */
-    bool packed;  /* matrices come from elsewhere: vectors only */
-    const struct tri_progress *progress;
-    uint64_t total_bytes;
-    _Atomic uint64_t done_bytes;
-    atomic_int failed; /* the first failed job's status; its thread wrote *err */
-    struct tri_error *err;
-};
-
-/* The block that a job's matrix lies in, NULL when this run leaves the job out. */
-static char *block_of(const struct run *r, const struct tri__job *j)
-{
-    if (j->unit < 0 || r->packed)
-        return NULL;
-    return r->window ? r->window : r->t->unit[j->unit].block;
-}
-
 static bool wanted(const struct run *r, const struct tri__job *j)
 {
     return j->unit < 0 ? r->window == NULL : block_of(r, j) != NULL;
@@ -164,15 +169,17 @@ static uint64_t disk_bytes(const struct run *r, const struct tri__job *j)
     return (uint64_t)(j->rect.rows * j->rect.cols) * tri_row_data_bytes(tensor->dtype, 1);
 }
 
-static enum tri_status run_job(const struct run *r, const struct tri__job *j, struct tri_error *err)
+static enum tri_status run_job(const struct run *r, const struct tri__job *j, int thread,
+                               struct tri_error *err)
 {
+    char *rooms = r->t->rooms, *room = rooms ? rooms + (size_t)thread * TRI_LOAD_ROOM_BYTES : NULL;
     if (!wanted(r, j))
         return TRI_OK;
     switch (j->kind) {
     case TRI__JOB_ROWS:
-        return run_rows(r->t, j, r->window == NULL, err);
+        return run_rows(r, j, room, err);
     case TRI__JOB_KV_B:
-        return run_kv_b(r->t, j, block_of(r, j), err);
+        return run_kv_b(r, j, room, err);
     case TRI__JOB_FOLD:
         return run_fold(r->t->m, j, err);
     case TRI__JOB_VECTOR:
@@ -188,7 +195,7 @@ static void run_piece(void *arg, int64_t begin, int64_t end, int thread)
     for (int64_t i = r->first + begin; i < r->first + end && !atomic_load(&r->failed); i++) {
         const struct tri__job *j = &r->t->jobs[i];
         struct tri_error err = { 0 };
-        enum tri_status st = run_job(r, j, &err);
+        enum tri_status st = run_job(r, j, thread, &err);
         uint64_t done = atomic_fetch_add(&r->done_bytes, disk_bytes(r, j));
         /* Only the caller's thread reports, so that ticks never come from two at once. */
         if (!st && thread == 0 && tri_tick(r->progress, "trunk", done, r->total_bytes))
@@ -289,7 +296,14 @@ enum tri_status tri__loader_open(struct tri__trunk *t, uint64_t bytes, struct tr
     int threads = tri_pool_threads(t->m->pool) + MOST_WAITING;
     threads = threads < TRI_POOL_MAX_THREADS ? threads : TRI_POOL_MAX_THREADS;
     enum tri_status st = tri_pool_open(out, threads, err);
-    if (st || t->windows || room_for_files(t, bytes))
+    if (st)
+        return st;
+    void *rooms = NULL;
+    t->rooms_bytes = (uint64_t)threads * TRI_LOAD_ROOM_BYTES;
+    if (tri_budget_alloc(t->m->budget, TRI_MEM_SCRATCH, t->rooms_bytes, &rooms, NULL))
+        rooms = NULL; /* every job takes its own, in small pages */
+    t->rooms = rooms;
+    if (t->windows || room_for_files(t, bytes))
         return st;
     t->read_once = true;
     tri_checkpoint_read_as(t->m->ckpt, TRI_READ_ONCE);
@@ -302,6 +316,8 @@ void tri__loader_close(struct tri__trunk *t, struct tri_pool *pool)
         tri_checkpoint_read_as(t->m->ckpt, TRI_READ_CACHED);
     t->read_once = false;
     tri_pool_close(pool);
+    tri_budget_free(t->m->budget, TRI_MEM_SCRATCH, t->rooms, t->rooms_bytes);
+    t->rooms = NULL;
 }
 
 static enum tri_status load_packs(struct tri__trunk *t, struct tri_pool *pool, uint64_t total,

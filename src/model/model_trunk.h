@@ -82,7 +82,9 @@ struct tri__trunk {
     /* Matrices lie at the same place within a block as in their file, so that direct reads need no
      * copy. Only for what is kept or streamed as stored. */
     bool in_place;
-    bool read_once; /* while loading: see tri__loader_open */
+    bool read_once; /* while loading, like rooms: see tri__loader_open */
+    char *rooms;    /* TRI_LOAD_ROOM_BYTES a thread of its pool */
+    uint64_t rooms_bytes;
 };
 
 /* model_jobs.c */

@@ -5,6 +5,7 @@
 #include "weights/weights_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -114,9 +115,14 @@ void tri_checkpoint_close(struct tri_checkpoint *ckpt)
 void tri_checkpoint_read_as(struct tri_checkpoint *ckpt, enum tri_reading how)
 {
     ckpt->reading = how;
-    for (size_t i = 0; i < ckpt->shard_count && how != TRI_READ_CACHED; i++)
-        if (ckpt->shards[i].direct_fd < 0)
-            ckpt->shards[i].direct_fd = tri_direct_open(ckpt->shards[i].path);
+    for (size_t i = 0; i < ckpt->shard_count; i++) {
+        struct tri__weights_shard *s = &ckpt->shards[i];
+        /* What is left to the page cache then is small and far apart: no use reading ahead. */
+        (void)posix_fadvise(s->fd, 0, 0,
+                            how == TRI_READ_CACHED ? POSIX_FADV_NORMAL : POSIX_FADV_RANDOM);
+        if (s->direct_fd < 0 && how != TRI_READ_CACHED)
+            s->direct_fd = tri_direct_open(s->path);
+    }
 }
 
 void tri_checkpoint_convert_with(struct tri_checkpoint *ckpt, const struct tri_kernels *kernels)

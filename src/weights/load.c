@@ -86,7 +86,7 @@ struct load {
     enum tri_dtype dtype; /* wanted */
     char *data, *scales;
     bool direct;
-    char *room; /* BLOCK_BYTES or one row, and two blocks of the drive */
+    char *room; /* the caller's, or for BLOCK_BYTES or one row, and two blocks of the drive */
     int64_t block_rows;
 };
 
@@ -165,7 +165,10 @@ static enum tri_status fill(struct load *l, struct tri_error *err)
     if (l->block_rows > l->rect.rows)
         l->block_rows = l->rect.rows;
     enum { BLOCK = TRI_DIRECT_BLOCK_BYTES };
-    char *memory = tri_malloc(row_bytes * (size_t)l->block_rows + 3 * (size_t)BLOCK);
+    size_t want = row_bytes * (size_t)l->block_rows + 2 * (size_t)BLOCK;
+    if (l->room && want <= TRI_LOAD_ROOM_BYTES)
+        return convert_rows(l, err);
+    char *memory = tri_malloc(want + BLOCK);
     if (!memory)
         return tri_fail(err, TRI_NOMEM, "no memory to convert tensor %s", l->t->name);
     l->room = memory + (BLOCK - (uintptr_t)memory % BLOCK) % BLOCK;
@@ -194,14 +197,19 @@ static enum tri_status check_rect(struct load *l, struct tri_error *err)
     return TRI_OK;
 }
 
-enum tri_status tri_load_rows(const struct tri_checkpoint *ckpt, const char *name,
-                              struct tri_rect rect, enum tri_dtype dtype, void *data, void *scales,
+enum tri_status tri_load_rows(const struct tri_checkpoint *ckpt, const struct tri_rows *rows,
                               struct tri_error *err)
 {
-    struct load l = { .ckpt = ckpt, .rect = rect, .dtype = dtype, .data = data, .scales = scales };
+    enum tri_dtype dtype = rows->dtype;
+    struct load l = { .ckpt = ckpt,
+                      .rect = rows->rect,
+                      .dtype = dtype,
+                      .data = rows->data,
+                      .scales = rows->scales,
+                      .room = rows->room };
     TRI_ASSERT(dtype == TRI_DT_F32 || dtype == TRI_DT_BF16 || dtype == TRI_DT_I8G64 ||
                dtype == TRI_DT_I4G32);
-    enum tri_status st = find(ckpt, name, &l.t, err);
+    enum tri_status st = find(ckpt, rows->name, &l.t, err);
     if (!st)
         st = check_rect(&l, err);
     return st ? st : fill(&l, err);
@@ -226,7 +234,8 @@ enum tri_status tri_load_matrix(const struct tri_checkpoint *ckpt, const char *n
     if (st)
         return tri_fail(err, st, "tensor %s: %s", name, inner.text);
     struct tri_matrix m = tri_matrix_in(memory, dtype, rect.rows, rect.cols);
-    st = tri_load_rows(ckpt, name, rect, dtype, memory, (void *)(uintptr_t)m.scales, err);
+    const struct tri_rows rows = { name, rect, dtype, memory, (void *)(uintptr_t)m.scales, NULL };
+    st = tri_load_rows(ckpt, &rows, err);
     if (st)
         tri_budget_free(budget, account, memory, bytes);
     else

@@ -117,11 +117,23 @@ void tri_matrix_free(struct tri_budget *budget, enum tri_account account, struct
 /* The matrix of this shape and format that lies in `memory` of tri_matrix_bytes(). */
 struct tri_matrix tri_matrix_in(void *memory, enum tri_dtype dtype, int64_t rows, int64_t cols);
 
-/* The same as tri_load_matrix into memory of the caller's: rows packed at `data`, their scales
- * (NULL for plain formats) at `scales`. A failure leaves the memory undefined. */
-TRI_MUST_CHECK enum tri_status tri_load_rows(const struct tri_checkpoint *ckpt, const char *name,
-                                             struct tri_rect rect, enum tri_dtype dtype, void *data,
-                                             void *scales, struct tri_error *err);
+/*
+ * Room to read to before rows are converted. It begins at a block of the drive and is lent by a
+ * thread that loads many matrices. Huge pages pay: a request of small ones has a piece a page, and
+ * two such fill the queue of a virtual drive (061).
+ */
+enum { TRI_LOAD_ROOM_BYTES = 1 << 20 };
+
+struct tri_rows {
+    const char *name;
+    struct tri_rect rect;
+    enum tri_dtype dtype;
+    void *data, *scales; /* rows packed; their scales, NULL for plain formats */
+    void *room;          /* of TRI_LOAD_ROOM_BYTES; NULL: memory is taken for this call */
+};
+/* The same as tri_load_matrix into memory of the caller's. A failure leaves it undefined. */
+TRI_MUST_CHECK enum tri_status tri_load_rows(const struct tri_checkpoint *ckpt,
+                                             const struct tri_rows *rows, struct tri_error *err);
 
 /* Reads `count` values from `first` of a vector-like tensor as float32 into caller memory. */
 TRI_MUST_CHECK enum tri_status tri_load_vector(const struct tri_checkpoint *ckpt, const char *name,

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "os/direct.h"
 #include "weights/weights_priv.h"
 
 /* Whole numbers that every plain dtype holds exactly. */
@@ -107,12 +108,28 @@ static int tear_down(void **state)
     return 0;
 }
 
+static char *lent; /* room that load() lends; NULL: none */
+
+/* As tri_load_matrix does, with room of the caller's. */
+static enum tri_status load(const char *name, struct tri_rect r, enum tri_dtype dtype,
+                            struct tri_matrix *m, struct tri_error *err)
+{
+    void *memory = NULL;
+    uint64_t bytes = tri_matrix_bytes(dtype, r.rows, r.cols);
+    if (!lent)
+        return tri_load_matrix(ckpt, name, r, dtype, budget, TRI_MEM_TRUNK, m, err);
+    assert_int_equal(tri_budget_alloc(budget, TRI_MEM_TRUNK, bytes, &memory, err), TRI_OK);
+    *m = tri_matrix_in(memory, dtype, r.rows, r.cols);
+    const struct tri_rows rows = { name, r, dtype, memory, (void *)(uintptr_t)m->scales, lent };
+    return tri_load_rows(ckpt, &rows, err);
+}
+
 /* Loads a rectangle and compares every row with the same row encoded on its own. */
 static void check_rect(size_t which, struct tri_rect r, enum tri_dtype dtype)
 {
     struct tri_matrix m;
     struct tri_error err = { 0 };
-    if (tri_load_matrix(ckpt, tensors[which].name, r, dtype, budget, TRI_MEM_TRUNK, &m, &err))
+    if (load(tensors[which].name, r, dtype, &m, &err))
         fail_msg("%s", err.text);
     size_t data_bytes = tri_row_data_bytes(dtype, r.cols);
     size_t scale_bytes = tri_row_scale_bytes(dtype, r.cols);
@@ -167,6 +184,32 @@ static void vectors(void **state)
     assert_int_equal(tri_load_vector(ckpt, "conv", 5, 2, out, &err), TRI_OK);
     assert_true(out[0] == value(5));
     assert_int_equal(tri_load_vector(ckpt, "row", 130, 0, out, &err), TRI_OK);
+}
+
+/* Room of the caller's is used up to its end and not past it, and left alone by a row that is
+ * longer. */
+static void with_room_of_the_caller(void **state)
+{
+    enum { BLOCK = TRI_DIRECT_BLOCK_BYTES, ROOM = TRI_LOAD_ROOM_BYTES };
+    char *memory = malloc(ROOM + 2 * BLOCK);
+    assert_non_null(memory);
+    lent = memory + (BLOCK - (uintptr_t)memory % BLOCK);
+    memset(lent, 0x5a, ROOM + BLOCK / 2);
+    for (int direct = 0; direct < 2; direct++) {
+        tri_checkpoint_read_as(ckpt, direct ? TRI_READ_DIRECT : TRI_READ_CACHED);
+        struct tri_matrix m;
+        const struct tri_rect long_row = { 0, 1, 0, 1 << 20 };
+        assert_int_equal(load("wide", long_row, TRI_DT_I8G64, &m, NULL), TRI_OK);
+        tri_matrix_free(budget, TRI_MEM_TRUNK, &m);
+        assert_true(direct || lent[0] == 0x5a);
+        matrices_of_every_format(state);
+        assert_true(lent[0] != 0x5a);
+        for (int i = 0; i < BLOCK / 2; i++)
+            assert_int_equal(lent[ROOM + i], 0x5a);
+    }
+    tri_checkpoint_read_as(ckpt, TRI_READ_CACHED);
+    free(memory);
+    lent = NULL;
 }
 
 /* Through the page cache or past it, cold or warm, by any kernels: the same bytes. */
@@ -313,13 +356,10 @@ static void file_cut_under_us(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matrices_of_every_format),
-        cmocka_unit_test(vectors),
-        cmocka_unit_test(the_same_however_read),
-        cmocka_unit_test(longest_row_and_one_past),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(memory_runs_out),
-        cmocka_unit_test(opening_without_memory),
+        cmocka_unit_test(matrices_of_every_format), cmocka_unit_test(vectors),
+        cmocka_unit_test(the_same_however_read),    cmocka_unit_test(with_room_of_the_caller),
+        cmocka_unit_test(longest_row_and_one_past), cmocka_unit_test(refusals),
+        cmocka_unit_test(memory_runs_out),          cmocka_unit_test(opening_without_memory),
         cmocka_unit_test(file_cut_under_us),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
