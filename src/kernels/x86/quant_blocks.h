@@ -124,11 +124,15 @@ TRI_INLINE void multiply_rows(const struct many *m, int64_t t, int64_t tokens, i
 TRI_INLINE void multiply_many(const struct many *m, int64_t row1)
 {
     int64_t row0 = m->a->w->tiled ? m->row0 / ROWS * ROWS : m->row0;
-    int64_t tokens = m->a->tokens, step = (tokens >= MANY_TOKENS ? BLOCK_TILES : 1) * ROWS;
-    for (int64_t t = 0; t < tokens; t += BLOCK_TOKENS)
+    int64_t tokens = m->a->tokens, step = (tokens >= MANY_TOKENS ? BLOCK_TILES : 1) * ROWS, n;
+    for (int64_t t = 0; t < tokens; t += n) {
+        int64_t left = tokens - t;
+        n = left <= BLOCK_TOKENS ? left : BLOCK_TOKENS;
+        if (left > n && left < n + MANY_TOKENS)
+            n /= 2; /* so that the last block is not a small one */
         for (int64_t row = row0; row < row1; row += step)
-            multiply_rows(m, t, tokens - t < BLOCK_TOKENS ? tokens - t : BLOCK_TOKENS, row,
-                          row1 - row < step ? row1 : row + step);
+            multiply_rows(m, t, n, row, row1 - row < step ? row1 : row + step);
+    }
 }
 
 #endif

@@ -78,7 +78,7 @@ static void qmatmul(const struct tri_qmatmul_args *a, enum tri_dtype dtype, int6
 
 void tri__vnni_qmatmul_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    if (a->w->tiled && a->tokens <= TILED_TOKENS)
+    if (a->w->tiled && a->tokens < TILED_TOKENS)
         tri__vnni_tiled_i8g64(a, row0, row1);
     else if (a->tokens == 1)
         tri__vnni_one_i8g64(a, row0, row1);
@@ -96,7 +96,7 @@ void tri__vnni_qmatmul_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int
 
 void tri__vnni_qmatmul_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1)
 {
-    if (a->w->tiled && a->tokens <= TILED_TOKENS)
+    if (a->w->tiled && a->tokens < TILED_TOKENS)
         tri__vnni_tiled_mxfp4(a, row0, row1);
     else if (a->tokens == 1)
         tri__vnni_one_mxfp4(a, row0, row1);

@@ -26,7 +26,7 @@ static double *product_sizes(const struct tri_matrix *w, const float *x, int64_t
 
 static int64_t random_tokens(struct random *r)
 {
-    static const int64_t some[] = { 1, 1, 2, 3, 4, 5, 8, 13, 17, 70 };
+    static const int64_t some[] = { 1, 1, 2, 3, 4, 5, 8, 9, 13, 17, 35, 70 };
     return some[random_bits(r) % (sizeof some / sizeof some[0])];
 }
 
@@ -90,8 +90,9 @@ static struct outcome run_matmul(const struct kernel_case *c, const struct tri_k
     return out;
 }
 
-/* What the products of one token take from a row at once, now and then in a test. */
-enum { WIDE_COLS = 8192 };
+/* What products of few tokens take from a row at once, and those of many of the tokens: now and
+ * then in a test there is more. */
+enum { WIDE_COLS = 8192, BLOCK_OF_TOKENS = 512 };
 
 struct q_arrays {
     struct array q, scale, start;
@@ -168,7 +169,8 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
         cols += c->dtype == TRI_DT_MXFP4 && random_bits(r) % 2 ? TRI_MX_GROUP : 0;
     }
     int64_t row0 = random_in(r, 0, rows - 1);
-    cols += tokens == 1 && random_bits(r) % 4 == 0 ? WIDE_COLS : 0;
+    cols += (tokens == 1 || tokens == 9) && random_bits(r) % 4 == 0 ? WIDE_COLS : 0;
+    tokens += random_bits(r) % 16 == 0 ? BLOCK_OF_TOKENS : 0;
     int64_t row1 = random_in(r, row0, rows), y_stride = rows + random_in(r, 0, 3);
     struct outcome out = { 0 };
     struct matrix_case m;
