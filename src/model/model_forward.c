@@ -202,30 +202,48 @@ static enum tri_status check_finite(const float *v, int64_t n, int64_t run, stru
     return TRI_OK;
 }
 
-/* One pass over lm_head for all sequences: items are tiles of its rows. */
+/* One pass over lm_head for all sequences: items are tiles of its rows, a few at a time. */
+enum { HEAD_TILES = 8 };
+
 struct head_loop {
     struct tri__step *s;
     struct tri__product job; /* all rows of the step, y not set */
 };
 
+/* Rows of the step whose logits lie side by side: one product. */
+struct wanted {
+    int64_t first, n;
+    float *logits;
+};
+
+/* The wanted rows of runs from *i on, as far as they are one block. */
+static struct wanted next_wanted(const struct head_loop *l, int64_t *i, int64_t *row)
+{
+    struct wanted w = { 0, 0, NULL };
+    for (; *i < l->s->n_runs; *row += l->s->runs[(*i)++].n_tokens) {
+        const struct tri_run *r = &l->s->runs[*i];
+        int64_t first = *row + r->first_logits, n = r->n_tokens - r->first_logits;
+        if (!r->logits || n == 0)
+            continue;
+        if (w.n && (first != w.first + w.n || r->logits != w.logits + w.n * l->job.w->rows))
+            return w;
+        w = w.n ? (struct wanted){ w.first, w.n + n, w.logits }
+                : (struct wanted){ first, n, r->logits };
+    }
+    return w;
+}
+
 static void head_piece(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const struct head_loop *l = arg;
-    int64_t vocab = l->job.w->rows;
+    int64_t vocab = l->job.w->rows, i = 0, row = 0;
     int64_t row1 = end * TRI_QTILE_ROWS < vocab ? end * TRI_QTILE_ROWS : vocab;
-    for (int64_t tile = begin * TRI_QTILE_ROWS; tile < row1; tile += TRI_QTILE_ROWS) {
-        int64_t last = tile + TRI_QTILE_ROWS < row1 ? tile + TRI_QTILE_ROWS : row1;
-        int64_t first = 0; /* row of the run */
-        for (int64_t i = 0; i < l->s->n_runs; i++) {
-            const struct tri_run *r = &l->s->runs[i];
-            struct tri__product job = l->job;
-            tri__product_tokens(&job, first + r->first_logits, r->n_tokens - r->first_logits);
-            job.y = r->logits;
-            if (r->logits && job.tokens > 0)
-                tri__product_rows(l->s->m, &job, tile, last);
-            first += r->n_tokens;
-        }
+    for (struct wanted w = next_wanted(l, &i, &row); w.n; w = next_wanted(l, &i, &row)) {
+        struct tri__product job = l->job;
+        tri__product_tokens(&job, w.first, w.n);
+        job.y = w.logits;
+        tri__product_rows(l->s->m, &job, begin * TRI_QTILE_ROWS, row1);
     }
 }
 
@@ -254,7 +272,7 @@ static void show_rows(struct tri_model *m, const struct tri__product *all, int64
         struct shown_loop l = { m, *all };
         tri__product_tokens(&l.job, first + at, n);
         l.job.y = shown->rows;
-        tri_pool_for(m->pool, tiles, 1, shown_piece, &l);
+        tri_pool_for(m->pool, tiles, HEAD_TILES, shown_piece, &l);
         shown->show(shown->arg, at, n, shown->rows);
     }
 }
@@ -288,7 +306,8 @@ static enum tri_status head(struct tri__step *s, int64_t banked, struct tri_erro
     struct head_loop l = { .s = s };
     tri__set_input(&m->head_in, m->x, m->spec.hidden, s->tokens);
     tri__product_of(m, &l.job, &m->head_in, &m->head, m->x, vocab);
-    tri_pool_for(m->pool, (m->head.rows + TRI_QTILE_ROWS - 1) / TRI_QTILE_ROWS, 1, head_piece, &l);
+    tri_pool_for(m->pool, (m->head.rows + TRI_QTILE_ROWS - 1) / TRI_QTILE_ROWS, HEAD_TILES,
+                 head_piece, &l);
     for (int64_t i = 0; i < s->n_runs; first += s->runs[i++].n_tokens)
         if (s->runs[i].shown)
             show_rows(m, &l.job, first, s->runs[i].shown);
