@@ -7,24 +7,17 @@
 #if defined(__AVX512VBMI__)
 
 #include "kernels/x86/quant_tile.h"
+#include "kernels/x86/tile_config.h"
 
 enum {
     TOKENS = 16,
     FLIGHT = 4 /* groups multiplied before the first is added */
 };
 
-/* What LDTILECFG reads (Intel SDM, palette 1). */
-struct config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-_Static_assert(sizeof(struct config) == 64, "tile configuration");
-
 /* Tiles for `tokens` tokens. */
 TRI_INLINE void configure(int64_t tokens)
 {
-    struct config c = { .palette = 1 };
+    struct tile_config c = { .palette = 1 };
     for (int i = 0; i < 6; i++) {
         c.rows[i] = (uint8_t)tokens;
         c.row_bytes[i] = i < 4 ? 64 : GROUP;
