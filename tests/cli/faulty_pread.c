@@ -1,12 +1,13 @@
 /*
  * Preloaded into trireme by tests: pread of files whose name ends in .safetensors goes wrong while
  * the file that PREAD_FAULT names exists; its first word says how: eio, short, zero; stall,
- * they never end; slow, each takes a tenth of a second. The last two leave alone the first thread,
- * which opens the model.
+ * they never end; slow, each takes a tenth of a second; count, nothing. The last three leave alone
+ * the first thread, which opens the model; the last two add a byte to PREAD_FAULT.reads for each.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,16 @@ static int fault(char how[16])
     return found;
 }
 
+static void count(void)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.reads", getenv("PREAD_FAULT"));
+    int fd = open(name, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (fd < 0 || write(fd, "x", 1) != 1)
+        abort();
+    close(fd);
+}
+
 ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
 {
     char how[16] = "";
@@ -48,9 +59,11 @@ ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
     if (!strcmp(how, "stall"))
         while (gettid() != getpid())
             pause();
-    if (!strcmp(how, "slow")) {
-        if (gettid() != getpid())
-            usleep(100000);
+    if (!strcmp(how, "slow") || !strcmp(how, "count")) {
+        if (gettid() != getpid()) {
+            count();
+            usleep(!strcmp(how, "slow") ? 100000 : 0);
+        }
         return real(fd, buf, bytes, offset);
     }
     return real(fd, buf, bytes > 512 ? bytes / 2 : bytes, offset);

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -35,7 +36,7 @@ class Server:
 
     def close(self):
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(30)
+        code = self.process.wait(60)
         self.process.stdout.close()
         self.process.stderr.close()
         return code
@@ -110,7 +111,38 @@ class WithServer(unittest.TestCase):
         assert cls.server.close() == 0
 
 
-def wait_for(what, seconds=20):
+class Tocks:
+    """A clock that the server itself keeps: its --idle-timeout ends one connection after the other, `count` so far, none
+    before its time. A test that compares with it fails for the server's sake only: a slow machine delays both."""
+
+    def __init__(self, server):
+        self.port, self.count = server.port, 0
+        self.conn = self._open()
+
+    def _open(self):
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return s
+
+    def until(self, s, seconds=120):
+        """Waits until `s` has something to read, and counts the tocks before. False: the time is over."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            ready = select.select([s, self.conn], [], [], left)[0]
+            if s in ready:
+                return True
+            if ready and not self.conn.recv(4096):
+                self.conn.close()
+                self.count += 1
+                self.conn = self._open()
+        return False
+
+    def close(self):
+        self.conn.close()
+
+
+def wait_for(what, seconds=60):
+    """The seconds are those after which nothing is hoped for any more, not what is measured."""
     end = time.time() + seconds
     while time.time() < end:
         if what():

@@ -438,7 +438,15 @@ class CommandLine(unittest.TestCase):
         self.assertIn("all_reduce_perf", p.stdout)
 
     def test_time(self):
-        """A 60 KB lspci; the limit is on the whole run."""
+        """A 60 KB lspci takes about twice the time of a run without input, of the processor, whatever its speed."""
+        def best(*args):
+            least = 99
+            for _ in range(5):
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                subprocess.run([TRIREME, *args], capture_output=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                least = min(least, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+            return least
         block = read(os.path.join(OWN, "lspci-sound.txt")).split(b"\n", 1)[1]
         text = b""
         while len(text) < 60000:
@@ -446,13 +454,7 @@ class CommandLine(unittest.TestCase):
         with tempfile.NamedTemporaryFile(suffix=".txt") as f:
             f.write(text)
             f.flush()
-            best = 9
-            for _ in range(5):  # time of the processor, which does not depend on who else runs here
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                subprocess.run([TRIREME, "doctor", f.name], capture_output=True)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                best = min(best, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-        self.assertLess(best, 0.5 if "asan" in TRIREME or "tsan" in TRIREME else 0.05)
+            self.assertLess(best("doctor", f.name), 15 * best("--version"))
 
 
 if __name__ == "__main__":

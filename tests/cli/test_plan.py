@@ -2,9 +2,9 @@
 import json
 import os
 import re
+import resource
 import subprocess
 import tempfile
-import time
 import unittest
 
 TRIREME = os.environ["TRIREME"]
@@ -558,24 +558,18 @@ class BadInput(unittest.TestCase):
 
 
 class Time(unittest.TestCase):
+    """Time of the processor, which does not depend on who else runs here. A release build takes 0.01, 0.2 and 5 s."""
+    def took(self, *args):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        plan(*args)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
     def test_fast_enough(self):
-        start = time.monotonic()
-        plan("-m", "kimi-k3", "--hw", "8xB300")
-        one = time.monotonic() - start
-        start = time.monotonic()
-        plan("-m", "kimi-k3", "--hw", "128x8xB200", "-c", "4096")
-        many = time.monotonic() - start
-        start = time.monotonic()
-        plan("-m", "kimi-k3", "--hw", "64x8xH20-96GB", "-c", "60000", "--context", "64k", "--input", "60k")
-        absurd = time.monotonic() - start
-        self.assertLess(one, 1 * slack())
-        self.assertLess(many, 20 * slack())
-        self.assertLess(absurd, 20 * slack())
-
-
-def slack():
-    """Sanitizers and a loaded machine are slower; the rule is for a release build."""
-    return 6
+        self.assertLess(self.took("-m", "kimi-k3", "--hw", "8xB300"), 6)
+        self.assertLess(self.took("-m", "kimi-k3", "--hw", "128x8xB200", "-c", "4096"), 120)
+        self.assertLess(self.took("-m", "kimi-k3", "--hw", "64x8xH20-96GB", "-c", "60000", "--context", "64k",
+                                  "--input", "60k"), 120)
 
 
 if __name__ == "__main__":

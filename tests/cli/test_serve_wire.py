@@ -19,7 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from serving import NANO, TRIREME, Server, need_nano, wait_for  # noqa: E402
+from serving import NANO, TRIREME, Server, Tocks, need_nano, wait_for  # noqa: E402
 
 HI = [{"role": "user", "content": "Hi"}]
 CHAT = "/v1/chat/completions"
@@ -168,18 +168,19 @@ class Limits(unittest.TestCase):
         idle = socket.create_connection(("127.0.0.1", server.port))
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.assertIn(b"200 OK", idle.recv(1000))
-        idle.settimeout(10)
+        idle.settimeout(60)
+        begin = time.time()
         drip = socket.create_connection(("127.0.0.1", server.port))
         drip.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50000\r\n\r\n")
         stuck = stream_socket(server, small=True, max_tokens=16000, logprobs=True, top_logprobs=20)
-        begin = time.time()
         self.assertEqual(idle.recv(10), b"")
-        self.assertLess(time.time() - begin, 8)
-        self.assertTrue(wait_for(lambda: hits(server, "write_stall") == 1, 30))
-        self.assertTrue(wait_for(lambda: server.metric("vllm:num_requests_running") == 0, 5))
+        self.assertEqual(hits(server, "body_rate"), 0)  # it was closed after its two seconds, not after ten
+        self.assertTrue(wait_for(lambda: hits(server, "write_stall") == 1))
+        self.assertEqual(hits(server, "body_rate"), 0)
+        self.assertTrue(wait_for(lambda: server.metric("vllm:num_requests_running") == 0))
         drip.settimeout(0.5)
         got = b""
-        while time.time() - begin < 25 and not got:
+        while time.time() - begin < 100 and not got:
             try:
                 drip.sendall(b" ")
                 got = drip.recv(1000)
@@ -235,9 +236,9 @@ class Limits(unittest.TestCase):
         self.assertRegex(end(server, held), r"\Anote: \d\d connections at once instead of 120[^\n]*ulimit -n\)\n\Z")
         server, held = limited(40, 40, 120)
         cpu_s = lambda: sum(map(int, pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().split()[13:15])) / 100
-        begin = cpu_s()
+        begin, began = cpu_s(), time.monotonic()
         time.sleep(1)
-        self.assertLess(cpu_s() - begin, 0.5)
+        self.assertLess(cpu_s() - begin, 0.5 * (time.monotonic() - began))
         said = end(server, held)
         self.assertEqual(said.count("\n"), 1, said[:500])
         for limit in range(6, 26):  # it starts, or says in one line what it lacks
@@ -276,8 +277,8 @@ class Slow(unittest.TestCase):
     def test_keepalive_and_output(self):
         """One reader that does not read holds the only slot (it ranks before, else it would have to
         make room): its output is bounded and counted; the next stream waits in silence and gets a
-        comment within 1 s, then at least every 10 s."""
-        server = Server("--context", "16384", "--parallel", "1", "--max-output", "64K")
+        comment at once (0.7 to 1 s), the next one after 8 s, both by the server's own clock."""
+        server = Server("--context", "16384", "--parallel", "1", "--max-output", "64K", "--idle-timeout", "2")
         idle = stream_socket(server, small=True, max_tokens=16000, logprobs=True, top_logprobs=20,
                              priority=-1)
         self.assertTrue(wait_for(lambda: hits(server, "output_bytes") >= 1))
@@ -288,16 +289,16 @@ class Slow(unittest.TestCase):
             time.sleep(0.3)
             return made[0] == made[1]
         self.assertTrue(wait_for(stands))
-        begin = time.time()
         s = stream_socket(server, max_tokens=2)
-        times = []
-        while len(times) < 2:
+        tocks, heard = Tocks(server), []
+        while len(heard) < 2:
+            self.assertTrue(tocks.until(s))
             piece = s.recv(65536)
             self.assertTrue(piece)
-            times += [time.time() - begin] * piece.count(b": keepalive")
-        self.assertLess(times[0], 1.0)
-        self.assertLess(times[1] - times[0], 10)
-        self.assertGreater(times[1] - times[0], 5)
+            heard += [tocks.count] * piece.count(b": keepalive")
+        tocks.close()
+        self.assertEqual(heard[0], 0)  # of two to three seconds each
+        self.assertIn(heard[1], (1, 2, 3, 4))
         rest = b""
         self.assertEqual(server.metric("vllm:generation_tokens_total"), made[0])  # not computed for
         self.assertEqual(server.metric("vllm:num_requests_running"), 1)
@@ -316,7 +317,7 @@ class Slow(unittest.TestCase):
         computed = server.metric('trireme_computed_tokens_total{engine="0",model_name="nano",'
                                  'phase="prefill"}')
         s.close()
-        self.assertTrue(wait_for(lambda: server.metric("vllm:num_requests_running") == 0, 5))
+        self.assertTrue(wait_for(lambda: server.metric("vllm:num_requests_running") == 0))
         after = server.metric('trireme_computed_tokens_total{engine="0",model_name="nano",'
                               'phase="prefill"}')
         self.assertLess(after, 40000)  # of about 45,000: the rest was never computed
@@ -383,26 +384,30 @@ class Ending(unittest.TestCase):
         server.process.stdout.close()
         server.process.stderr.close()
 
-    def test_second_signal_does_not_wait(self):
-        server = Server("--context", "65536", "--parallel", "1")
+    def cut(self, server, signals):
+        """Ends a server in the middle of an answer that would go on for minutes; how long that took."""
         s = stream_socket(server, max_tokens=60000)
-        s.recv(100)
-        begin = time.time()
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        self.assertIsNone(server.process.poll())
-        self.assertEqual(server.close(), 0)
-        self.assertLess(time.time() - begin, 10)
+        text, begin = s.recv(100), time.time()
+        for i in range(signals):
+            if i:
+                time.sleep(0.3)
+                self.assertIsNone(server.process.poll())
+            server.process.send_signal(signal.SIGTERM)
+        while piece := s.recv(65536):
+            text += piece
+        took = time.time() - begin
         s.close()
+        self.assertEqual(server.close(), 0)
+        self.assertFalse(b'"finish_reason":"length"' in text, "it was answered to its end")
+        self.assertFalse(text.endswith(b"0\r\n\r\n"), "cut, but told as if it were whole")
+        return took
+
+    def test_second_signal_does_not_wait(self):
+        self.cut(Server("--context", "65536", "--parallel", "1", "--drain-timeout", "86400"), 2)
 
     def test_drain_timeout(self):
-        server = Server("--context", "65536", "--parallel", "1", "--drain-timeout", "1")
-        s = stream_socket(server, max_tokens=60000)
-        s.recv(100)
-        begin = time.time()
-        self.assertEqual(server.close(), 0)
-        self.assertLess(time.time() - begin, 8)
-        s.close()
+        took = self.cut(Server("--context", "65536", "--parallel", "1", "--drain-timeout", "1"), 1)
+        self.assertGreater(took, 1)
 
 
 class Tls(unittest.TestCase):
