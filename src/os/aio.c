@@ -53,10 +53,10 @@ bool tri_aio_close(struct tri_aio *aio)
     while (aio->in_flight && n > 0)
         if (tri_aio_wait(aio, done, 16, CLOSE_WAIT_MS, &n, NULL))
             break;
-    bool free = aio->ops->close(aio->self, aio->in_flight > 0);
-    if (free)
+    bool released = aio->ops->close(aio->self, aio->in_flight > 0);
+    if (released)
         tri_free(aio);
-    return free;
+    return released;
 }
 
 const char *tri_aio_name(const struct tri_aio *aio)

@@ -23,9 +23,9 @@ int tri_direct_open(const char *path);
 int64_t tri_direct_read(int fd, uint64_t offset_bytes, void *dst, uint64_t bytes);
 
 /*
- * Whether nearly all of a range (its first 32 MiB) lies in the page cache, so that reading through
- * it costs a copy and no drive. `fd` is not a direct one. False where the system does not say: it
- * tells only who may write to the file.
+ * Whether nearly all of a range (of its first 8192 pages) lies in the page cache, so that reading
+ * through it costs a copy and no drive. `fd` is not a direct one. False where the system does not
+ * say: it tells only who may write to the file.
  */
 bool tri_file_cached(int fd, uint64_t offset_bytes, uint64_t bytes);
 

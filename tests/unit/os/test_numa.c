@@ -191,6 +191,16 @@ static void put(const char *path, const char *text)
 
 #define NODE "/sys/devices/system/node/"
 
+static void put_node(int node, const char *meminfo, const char *cpus)
+{
+    char path[64], text[96];
+    snprintf(path, sizeof path, NODE "node%d/meminfo", node);
+    snprintf(text, sizeof text, "Node %d MemTotal: %s", node, meminfo);
+    put(path, text);
+    snprintf(path, sizeof path, NODE "node%d/cpulist", node);
+    put(path, cpus);
+}
+
 static void captured_files(void **state)
 {
     (void)state;
@@ -198,12 +208,9 @@ static void captured_files(void **state)
     tri_numa_read(&facts, tree);
     assert_false(facts.known); /* a kernel without NUMA */
     put(NODE "online", "0,2-3\n");
-    put(NODE "node0/meminfo", "Node 0 MemTotal:       16384 kB\nNode 0 MemFree:  1 kB\n");
-    put(NODE "node0/cpulist", "0-1,4\n");
-    put(NODE "node2/meminfo", "Node 2 MemTotal:       0 kB\n");
-    put(NODE "node2/cpulist", "2-3\n");
-    put(NODE "node3/meminfo", "Node 3 MemTotal:       8 kB\n");
-    put(NODE "node3/cpulist", "\n");
+    put_node(0, "      16384 kB\nNode 0 MemFree:  1 kB\n", "0-1,4\n");
+    put_node(2, "      0 kB\n", "2-3\n");
+    put_node(3, "      8 kB\n", "\n");
     tri_numa_read(&facts, tree);
     assert_true(facts.known && !facts.policy_set);
     assert_int_equal(facts.node_bytes[0], 16 << 20);
@@ -236,10 +243,8 @@ static void limits(void **state)
     (void)state;
     assert_int_equal(tri_tree_open_memory(&tree, NULL), TRI_OK);
     put(NODE "online", "0,1023");
-    put(NODE "node0/meminfo", "Node 0 MemTotal: 1 kB");
-    put(NODE "node0/cpulist", "0");
-    put(NODE "node1023/meminfo", "Node 1023 MemTotal: 1 kB");
-    put(NODE "node1023/cpulist", "1-8191");
+    put_node(0, "1 kB", "0");
+    put_node(1023, "1 kB", "1-8191");
     tri_numa_read(&facts, tree);
     assert_true(facts.known);
     make_plan(TRI_NUMA_AUTO);
