@@ -56,7 +56,7 @@ struct tri_mix_args {
 /*
  * Depthwise causal convolution and SiLU (spec 3.3 step 2) of one sequence, channels [c0, c1).
  * x [T][x_stride] projections; tail [taps-1][channels], oldest first, read and then left holding
- * the last taps-1 inputs; w [channels][taps], oldest tap first; y [T][y_stride].
+ * the last taps-1 inputs; w [taps][channels], oldest tap first; y [T][y_stride].
  */
 struct tri_conv_args {
     const float *x;

@@ -138,7 +138,7 @@ static void want_glu(struct tri__trunk *t, struct tri__glu *g, const char *prefi
     want_matrix(t, &g->down, prefix, "down_proj", cols_of(hidden, inter, 1));
 }
 
-/* [3][P][taps] in one piece: three vector jobs into its thirds. */
+/* [3][taps][P] in one piece: three jobs into its thirds. */
 static void want_conv(struct tri__trunk *t, struct tri__kda *w, const char *p,
                       struct tri_range channels)
 {
@@ -146,7 +146,7 @@ static void want_conv(struct tri__trunk *t, struct tri__kda *w, const char *p,
     int64_t taps = t->m->spec.conv_taps;
     w->conv = t->status ? NULL : take_vector(t, 3 * channels.count * taps);
     for (int i = 0; i < 3; i++) {
-        struct tri__job *j = new_job(t, TRI__JOB_VECTOR);
+        struct tri__job *j = new_job(t, TRI__JOB_CONV);
         if (!j)
             return;
         snprintf(j->name, sizeof j->name, "%s%s.weight", p, names[i]);

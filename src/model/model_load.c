@@ -146,6 +146,20 @@ static enum tri_status run_fold(const struct tri_model *m, const struct tri__job
     return st;
 }
 
+static enum tri_status run_conv(const struct tri_model *m, const struct tri__job *j,
+                                struct tri_error *err)
+{
+    int64_t taps = m->spec.conv_taps, channels = j->rect.rows / taps;
+    float *w = tri_malloc((size_t)j->rect.rows * sizeof *w);
+    if (!w)
+        return tri_fail(err, TRI_NOMEM, "no memory to load %s", j->name);
+    enum tri_status st = tri_load_vector(m->ckpt, j->name, j->rect.row0, j->rect.rows, w, err);
+    for (int64_t i = 0; i < j->rect.rows && !st; i++)
+        j->vector[i % taps * channels + i / taps] = w[i];
+    tri_free(w);
+    return st;
+}
+
 static enum tri_status run_vector(const struct tri_model *m, const struct tri__job *j,
                                   struct tri_error *err)
 {
@@ -182,6 +196,8 @@ static enum tri_status run_job(const struct run *r, const struct tri__job *j, in
         return run_kv_b(r, j, room, err);
     case TRI__JOB_FOLD:
         return run_fold(r->t->m, j, err);
+    case TRI__JOB_CONV:
+        return run_conv(r->t->m, j, err);
     case TRI__JOB_VECTOR:
     case TRI__JOB_EXP:
         break;

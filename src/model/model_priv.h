@@ -18,7 +18,7 @@ struct tri__kda {
     struct tri_matrix f_a, f_b, b; /* [dim][D], [P][dim], [H][D] */
     struct tri_matrix g, g_a, g_b; /* [P][D], or [dim][D] and [P][dim] */
     struct tri_matrix o;           /* [D][P] */
-    float *conv;                   /* [3][P][taps]: q, k, v */
+    float *conv;                   /* [3][taps][P]: q, k, v */
     float *a, *dt_bias, *o_norm;   /* [H] exp(A_log), [P], [dim] */
 };
 

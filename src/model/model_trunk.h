@@ -13,8 +13,9 @@ enum tri__job_kind {
     TRI__JOB_ROWS, /* rows of a matrix in the trunk format */
     TRI__JOB_KV_B, /* split into w_uk (transposed per head) and w_uv */
     TRI__JOB_VECTOR,
-    TRI__JOB_EXP, /* a vector, exponentiated: A_log */
-    TRI__JOB_FOLD /* norm weight times projection weight: name and `second` */
+    TRI__JOB_EXP,  /* a vector, exponentiated: A_log */
+    TRI__JOB_CONV, /* a vector [channels][taps], turned to [taps][channels] */
+    TRI__JOB_FOLD  /* norm weight times projection weight: name and `second` */
 };
 
 struct tri__job {

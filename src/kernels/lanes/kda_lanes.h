@@ -15,9 +15,7 @@
 #if defined(TRI_LANES)
 
 enum {
-    KDA_STRIP = 4,       /* registers of value columns whose sums are kept at once */
-    CONV_CHANNELS = 128, /* whose taps are turned round at once */
-    CONV_TAPS = 8        /* more go to the reference */
+    KDA_STRIP = 4 /* registers of value columns whose sums are kept at once */
 };
 
 static inline float lanes_l2(const float *x, int64_t n)
@@ -304,19 +302,17 @@ static inline const float *conv_input(const struct tri_conv_args *a, int64_t t, 
     return t < past ? a->tail + t * a->channels + c : a->x + (t - past) * a->x_stride + c;
 }
 
+/* Channels [c0, c0 + n), n a multiple of 16. */
 static void conv_block(const struct tri_conv_args *a, int64_t c0, int64_t n)
 {
-    float w[CONV_TAPS][CONV_CHANNELS];
     int64_t past = a->taps - 1;
-    for (int64_t c = 0; c < n; c++)
-        for (int64_t j = 0; j < a->taps; j++)
-            w[j][c] = a->w[(c0 + c) * a->taps + j];
     for (int64_t t = 0; t < a->tokens; t++) {
-        for (int64_t c = 0; c < n; c += 16) {
+        for (int64_t c = c0; c < c0 + n; c += 16) {
             v16 sum = v16_set(0);
             for (int64_t j = 0; j < a->taps; j++)
-                sum = v16_fma(v16_load(w[j] + c), v16_load(conv_input(a, t + j, c0 + c)), sum);
-            v16_store(a->y + t * a->y_stride + c0 + c, v16_mul(sum, lanes_sigmoid(sum)));
+                sum = v16_fma(v16_load(a->w + j * a->channels + c),
+                              v16_load(conv_input(a, t + j, c)), sum);
+            v16_store(a->y + t * a->y_stride + c, v16_mul(sum, lanes_sigmoid(sum)));
         }
     }
     for (int64_t j = 0; j < past; j++) /* upwards: what is read lies beyond what is written */
@@ -326,9 +322,8 @@ static void conv_block(const struct tri_conv_args *a, int64_t c0, int64_t n)
 
 void TRI_LANES(conv)(const struct tri_conv_args *a, int64_t c0, int64_t c1)
 {
-    int64_t whole = a->taps <= CONV_TAPS ? c0 + (c1 - c0) / 16 * 16 : c0;
-    for (int64_t c = c0; c < whole; c += CONV_CHANNELS)
-        conv_block(a, c, whole - c < CONV_CHANNELS ? whole - c : CONV_CHANNELS);
+    int64_t whole = c0 + (c1 - c0) / 16 * 16;
+    conv_block(a, c0, whole - c0);
     if (whole < c1)
         tri__ref_conv(a, whole, c1);
 }

@@ -21,7 +21,7 @@ void tri__ref_conv(const struct tri_conv_args *a, int64_t c0, int64_t c1)
             window[past] = a->x[t * a->x_stride + c];
             float sum = 0;
             for (int64_t j = 0; j < a->taps; j++)
-                sum += a->w[c * a->taps + j] * window[j];
+                sum += a->w[j * a->channels + c] * window[j];
             a->y[t * a->y_stride + c] = sum * tri__ref_sigmoid(sum);
             memmove(window, window + 1, (size_t)past * sizeof window[0]);
         }
