@@ -141,7 +141,7 @@ struct tri_arch {
 };
 
 /*
- * `name` is a preset (tri_arch_presets), a config.json, or a folder that holds one. Refuses what
+ * `name` is a preset (tri_arch_preset), a config.json, or a folder that holds one. Refuses what
  * it does not know: a family (TRI_UNSUPPORTED, with the list), a field of the config that is
  * neither used nor known to cost nothing (`lenient` turns that into a note), a missing number.
  * *out is closed with tri_arch_close.

@@ -36,7 +36,7 @@ static inline float random_float(struct random *r)
     return (sum - 3) * 1.4142f;
 }
 
-/* An array with a guard behind it that check_guard() verifies. */
+/* An array with a guard behind it that array_free() verifies. */
 enum { GUARD_BYTES = 192, GUARD = 0xa5 };
 
 struct array {
