@@ -97,23 +97,24 @@ static int slow_set(const struct tri__engine_pick *pick, struct slow *set)
 {
     const struct tri_sampling *how = pick->how;
     static long double l[VOCAB];
-    long double max = -INFINITY;
+    long double max = -HUGE_VALL, penalty = (long double)how->repetition_penalty;
+    long double temperature = (long double)how->temperature;
     for (int i = 0; i < VOCAB; i++) {
         l[i] = (long double)logits[i];
         for (int j = 0; j < pick->n_bias; j++)
             if (pick->bias[j].id == i)
                 l[i] += (long double)pick->bias[j].bias;
         if (marks[i])
-            l[i] = l[i] > 0 ? l[i] / how->repetition_penalty : l[i] * how->repetition_penalty;
+            l[i] = l[i] > 0 ? l[i] / penalty : l[i] * penalty;
         long times = marks[i] / 2;
-        l[i] -= how->frequency_penalty * times + (times ? how->presence_penalty : 0);
+        l[i] -= (long double)(how->frequency_penalty * times + (times ? how->presence_penalty : 0));
         if (may_be_sampled(i) && l[i] > max)
             max = l[i];
     }
     int n = 0;
     for (int i = 0; i < VOCAB; i++)
         if (may_be_sampled(i))
-            set[n++] = (struct slow){ i, expl((l[i] - max) / how->temperature) };
+            set[n++] = (struct slow){ i, expl((l[i] - max) / temperature) };
     qsort(set, (size_t)n, sizeof *set, likelier_first);
     /* The sampler rounds weights to float: round here too, so that ties agree; then sort again. */
     for (int i = 0; i < n; i++)
@@ -367,7 +368,8 @@ static void logprobs_are_log_softmax(void **state)
     struct tri_logprob chosen, top[20];
     tri__engine_logprobs(logits, VOCAB, 123, &chosen, top, 20);
     assert_int_equal(chosen.id, 123);
-    assert_true(fabsl((long double)chosen.logprob - ((long double)logits[123] - logl(sum))) < 1e-6);
+    assert_true(fabsl((long double)chosen.logprob - ((long double)logits[123] - logl(sum))) <
+                1e-6L);
     assert_int_equal(top[0].id, 7);
     assert_int_equal(top[1].id, 11);
     static struct slow all[VOCAB];
@@ -376,7 +378,7 @@ static void logprobs_are_log_softmax(void **state)
     qsort(all, VOCAB, sizeof *all, likelier_first);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(top[i].id, all[i].id);
-        assert_true(fabsl((long double)top[i].logprob - (all[i].p - logl(sum))) < 1e-5);
+        assert_true(fabsl((long double)top[i].logprob - (all[i].p - logl(sum))) < 1e-5L);
     }
 }
 

@@ -71,7 +71,7 @@ static inline float *array_floats(struct array *a, int64_t n, struct random *r, 
 }
 
 struct outcome {
-    double worst; /* units of 2^-24 of the magnitude; INFINITY for a broken guard */
+    double worst; /* units of 2^-24 of the magnitude; HUGE_VAL for a broken guard */
     int64_t index;
     double got, want;
     char shape[96];

@@ -34,7 +34,7 @@ static void finish_case(struct outcome *out, struct array *got, struct array *wa
     for (int i = 0; i < n; i++)
         whole = array_free(&inputs[i]) && whole;
     if (!whole)
-        out->worst = INFINITY;
+        out->worst = HUGE_VAL;
 }
 
 static struct outcome run_rmsnorm(const struct kernel_case *c, const struct tri_kernels *fast,
@@ -182,9 +182,9 @@ static void run_half_state(struct outcome *out, const struct tri_kernels *fast, 
     a.state_dtype = TRI_DT_BF16;
     kda_call(fast, chunk, &a, range);
     if (memcmp(whole, half, (size_t)values * 2) || memcmp(o_whole, o, (size_t)n * sizeof *o))
-        out->worst = INFINITY;
+        out->worst = HUGE_VAL;
     for (int i = 0; i < 6; i++)
-        out->worst = array_free(&arrays[i]) ? out->worst : (double)INFINITY;
+        out->worst = array_free(&arrays[i]) ? out->worst : HUGE_VAL;
 }
 
 static struct outcome run_kda(const struct kernel_case *c, const struct tri_kernels *fast,

@@ -86,7 +86,7 @@ static struct outcome run_matmul(const struct kernel_case *c, const struct tri_k
     whole = array_free(&ag) && whole;
     whole = array_free(&aw) && whole;
     if (!matrix_free(&m) || !whole)
-        out.worst = INFINITY;
+        out.worst = HUGE_VAL;
     return out;
 }
 
@@ -142,7 +142,7 @@ static struct outcome run_quantise(const struct kernel_case *c, const struct tri
     bool whole = q_free(&got);
     whole = q_free(&want) && whole;
     if (!array_free(&ax) || !whole)
-        out.worst = INFINITY;
+        out.worst = HUGE_VAL;
     return out;
 }
 
@@ -199,7 +199,7 @@ static struct outcome run_qmatmul(const struct kernel_case *c, const struct tri_
     whole = array_free(&aw) && whole;
     whole = q_free(&x) && whole;
     if (!matrix_free(&m) || !whole)
-        out.worst = INFINITY;
+        out.worst = HUGE_VAL;
     return out;
 }
 
@@ -257,7 +257,7 @@ static struct outcome run_encode(const struct kernel_case *c, const struct tri_k
         whole = array_free(&scales[i]) && whole;
     }
     if (!whole)
-        out.worst = INFINITY;
+        out.worst = HUGE_VAL;
     return out;
 }
 
