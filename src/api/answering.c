@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "base/clock.h"
 
 /* Clients must hear something within 1 s, then every 10 s; a tick may come 0.25 s late. */
 static const double first_silence_s = 0.7, later_silence_s = 8;
@@ -30,7 +31,7 @@ struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_req
     x->format = endpoint->format;
     x->text = tri_http_take_body(request);
     x->profile = tri__profile_asked(tri_http_head(request));
-    x->begin_s = x->last_write_s = tri__api_now_s();
+    x->begin_s = x->last_write_s = tri_clock_s();
     x->created = (int64_t)time(NULL);
     x->p.salt = tri__salt_of_key(api, request);
     tri_buf_init(&x->out, TRI__API_MAX_OUT_BYTES);
@@ -98,7 +99,7 @@ static void let_go(struct tri__exchange *x)
 static void on_gone(void *arg)
 {
     struct tri__exchange *x = arg;
-    double now = tri__api_now_s();
+    double now = tri_clock_s();
     x->request = NULL;
     for (int64_t i = 0; i < x->n_choices; i++)
         if (!x->choice[i].done)
@@ -112,7 +113,7 @@ void tri__exchange_flush(struct tri__exchange *x)
 {
     if (x->request && x->out.len_bytes) {
         tri_http_write(x->request, x->out.data, x->out.len_bytes);
-        x->last_write_s = tri__api_now_s();
+        x->last_write_s = tri_clock_s();
         x->silent = false;
     }
     tri_buf_clear(&x->out);
@@ -351,7 +352,7 @@ static void finish_choice(struct tri__choice *c, enum tri_job_end end)
     c->done = true;
     x->left--;
     tri__gauges_request(x->api->gauges, c, strcmp(c->finish, "length") ? "stop" : "length",
-                        tri__api_now_s() - x->begin_s);
+                        tri_clock_s() - x->begin_s);
     if (x->p.stream)
         x->format->choice_end(c);
     if (x->left == 0)
@@ -365,7 +366,7 @@ static void fail_choice(struct tri__choice *c, const struct tri_error *err)
     struct tri__fault fault = { 0 };
     int status = err->status == TRI_LIMIT ? 400 : err->status == TRI_CANCELLED ? 503 : 500;
     tri__fault_is(&fault, status, "generation_failed", "%s", err->text);
-    tri__gauges_request(x->api->gauges, c, "error", tri__api_now_s() - x->begin_s);
+    tri__gauges_request(x->api->gauges, c, "error", tri_clock_s() - x->begin_s);
     end_with_fault(x, &fault);
 }
 
@@ -373,13 +374,13 @@ static void lose_choice(struct tri__choice *c)
 {
     struct tri__exchange *x = c->x;
     if (!c->done)
-        tri__gauges_request(x->api->gauges, c, "error", tri__api_now_s() - x->begin_s);
+        tri__gauges_request(x->api->gauges, c, "error", tri_clock_s() - x->begin_s);
     end_cut(x);
 }
 
 static void tell_times(struct tri__choice *c)
 {
-    double now = tri__api_now_s();
+    double now = tri_clock_s();
     if (c->completion_tokens == 0)
         tri__gauges_first_token(c->x->api->gauges, now - c->x->begin_s);
     else
@@ -476,7 +477,7 @@ static void tell_progress(struct tri__exchange *x)
 
 void tri__exchange_tick(struct tri_api *api)
 {
-    double now = tri__api_now_s();
+    double now = tri_clock_s();
     for (struct tri__exchange *x = api->first, *next; x; x = next) {
         next = x->next;
         if (!x->request)

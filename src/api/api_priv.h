@@ -221,7 +221,6 @@ void tri__random_hex(char *out, size_t digits);
 /* salt.c: whom a request may share states with. */
 struct tri_salt tri__salt_of_key(const struct tri_api *api, const struct tri_http_request *request);
 void tri__salt_add(struct tri_salt *salt, const char *text, size_t bytes);
-double tri__api_now_s(void);
 
 /* --- endpoints ------------------------------------------------------------------------------- */
 

@@ -208,10 +208,3 @@ void tri__random_hex(char *out, size_t digits)
         out[i] = "0123456789abcdef"[i % 2 ? bytes[i / 2] & 15 : bytes[i / 2] >> 4];
     out[digits] = 0;
 }
-
-double tri__api_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "api/gauges_list.h"
+#include "base/clock.h"
 
 /* What the HTTP room tells; after them come the limits of the api. */
 static const char *const http_limits[] = { "body_bytes",  "bodies_bytes",         "line_bytes",
@@ -349,7 +350,7 @@ void tri__gauges_write(struct tri__gauges *g, struct tri_api *api, struct tri_bu
     tri_metric_set(g->gauge[GAUGE_WAITING], (double)s.waiting);
     tri_metric_set(g->gauge[GAUGE_CACHE_USE], all > 0 ? (double)s.held_tokens / all : 0);
     tri_metric_set(g->gauge[GAUGE_CACHE_USE_OLD], all > 0 ? (double)s.held_tokens / all : 0);
-    tri_metric_set(g->gauge[GAUGE_STEP_AGE], s.running ? tri__api_now_s() - s.last_step_s : 0);
+    tri_metric_set(g->gauge[GAUGE_STEP_AGE], s.running ? tri_clock_s() - s.last_step_s : 0);
     set_prepared(g, api);
     tri_metric_set(g->gauge[GAUGE_EXPERT_SLOTS], (double)s.experts.slots);
     tri_metric_set(g->gauge[GAUGE_EXPERT_RECORDS], (double)s.experts.records);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/clock.h"
 
 static void open_chunk(struct tri__exchange *x)
 {
@@ -85,7 +86,7 @@ static void progress(struct tri__exchange *x, const struct tri_job_facts *f)
                    ",\"prompt_progress\":{\"total\":%lld,\"cache\":%lld,\"processed\":%lld,"
                    "\"time_ms\":%.0f}",
                    (long long)f->prompt_tokens, (long long)f->cached_tokens,
-                   (long long)f->computed_tokens, 1e3 * (tri__api_now_s() - f->admitted_s));
+                   (long long)f->computed_tokens, 1e3 * (tri_clock_s() - f->admitted_s));
     open_choice(&x->choice[0]);
     close_delta(&x->choice[0], NULL);
 }

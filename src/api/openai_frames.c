@@ -1,6 +1,8 @@
 /* What chat/completions and completions write in the same way: usage, errors, keepalives. */
 #include "api/api_priv.h"
 
+#include "base/clock.h"
+
 void tri__openai_usage(struct tri_buf *out, const struct tri__exchange *x)
 {
     int64_t completion = 0, reasoning = 0;
@@ -62,7 +64,7 @@ void tri__openai_timings(struct tri_buf *out, const struct tri__choice *c)
 {
     struct tri_job_facts f;
     tri_job_facts(c->job, &f);
-    double end = f.ended_s > 0 ? f.ended_s : tri__api_now_s();
+    double end = f.ended_s > 0 ? f.ended_s : tri_clock_s();
     double prompt = f.first_token_s > 0 ? f.first_token_s - f.admitted_s : 0;
     tri_buf_printf(out,
                    ",\"timings\":{\"cache_n\":%lld,\"prompt_n\":%lld,\"prompt_ms\":%.3f,"

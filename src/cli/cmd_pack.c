@@ -3,6 +3,7 @@
 
 #include <argp.h>
 #include <stdio.h>
+#include "base/clock.h"
 #include "cli/human.h"
 #include "cli/model_flags.h"
 #include "cli/usage.h"
@@ -52,11 +53,11 @@ int tri_cmd_pack(int argc, char **argv)
     struct tri_pack_report report;
     char size[32], kept[32];
     tri_cli_parse(&pack_argp, argc, argv, TRI_EXIT_USAGE, &flags);
-    double begin = tri_now_s();
+    double begin = tri_clock_s();
     if (tri_flags_pack(&flags, &report, &err))
         return tri_cli_fail(&err);
     printf("%s: %s written in %.1f s", report.folder, tri_human_bytes(size, report.bytes),
-           tri_now_s() - begin);
+           tri_clock_s() - begin);
     if (report.kept_bytes)
         printf(", of which %s were there already", tri_human_bytes(kept, report.kept_bytes));
     printf("\n");

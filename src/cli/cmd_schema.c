@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "cli/model_path.h"
@@ -177,22 +177,15 @@ static enum tri_status put_answers(const struct work *w, const json_t *q,
     return st;
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* One question's line. */
 static void answer(const struct work *w, const json_t *q, struct tri_buf *out)
 {
     struct tri_schema_draw how = { .tok = w->tok, .max_tokens = number_of(q, "max_tokens", 100) };
     struct tri_grammar_stats stats;
     struct tri_error err = { 0 };
-    double begin = now_ms();
+    double begin = tri_clock_s() * 1e3;
     enum tri_status st = compile(w, q, &how.grammar, &err);
-    double ms = now_ms() - begin;
+    double ms = tri_clock_s() * 1e3 - begin;
     tri_buf_clear(out);
     if (!st)
         st = put_answers(w, q, &how, out, &err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/serve_open.h"
 #include "cli/usage.h"
 
@@ -307,7 +308,7 @@ static void on_term(void *arg)
         tri_http_stop(w->served->http);
         return;
     }
-    w->drain_until_s = tri_now_s() + w->drain_s;
+    w->drain_until_s = tri_clock_s() + w->drain_s;
     tri_api_drain(w->served->api);
     tri_http_drain(w->served->http);
 }
@@ -315,7 +316,7 @@ static void on_term(void *arg)
 static void on_second(void *arg)
 {
     struct watch *w = arg;
-    if (w->drain_until_s > 0 && tri_now_s() > w->drain_until_s)
+    if (w->drain_until_s > 0 && tri_clock_s() > w->drain_until_s)
         tri_http_stop(w->served->http);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/human.h"
 #include "cli/model_flags.h"
 #include "cli/usage.h"
@@ -157,7 +158,7 @@ static int draw_progress(void *arg, const char *what, uint64_t done, uint64_t to
 {
     struct line *l = arg;
     char a[32], b[32], c[32];
-    double now = tri_now_s();
+    double now = tri_clock_s();
     (void)what;
     if (now - l->drawn_s < 0.1)
         return 0;
@@ -191,7 +192,7 @@ int tri_cmd_synth(int argc, char **argv)
     struct synth_args a = { 0 };
     struct tri_error err = { 0 };
     struct tri_synth_report report = { 0 };
-    struct line line = { .begin_s = tri_now_s() };
+    struct line line = { .begin_s = tri_clock_s() };
     tri_cli_parse(&synth_argp, argc, argv, TRI_EXIT_USAGE, &a);
     if (isatty(STDERR_FILENO))
         a.o.progress = (struct tri_progress){ draw_progress, &line };
@@ -200,6 +201,6 @@ int tri_cmd_synth(int argc, char **argv)
         fprintf(stderr, "\r\033[K");
     if (st)
         return tri_cli_fail(&err);
-    print_report(&a, &report, tri_now_s() - line.begin_s);
+    print_report(&a, &report, tri_clock_s() - line.begin_s);
     return TRI_EXIT_OK;
 }

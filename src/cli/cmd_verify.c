@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sha.h"
@@ -222,7 +223,7 @@ static int count_bytes(void *arg, uint64_t bytes)
 {
     struct verify *v = arg;
     uint64_t done = atomic_fetch_add(&v->done_bytes, bytes) + bytes;
-    double now = tri_now_s();
+    double now = tri_clock_s();
     if (v->args->json || !isatty(STDERR_FILENO) || now - atomic_load(&v->drawn_s) < 0.2)
         return 0;
     atomic_store(&v->drawn_s, now);
@@ -275,7 +276,7 @@ static enum tri_status hash_all(struct verify *v, struct tri_error *err)
         snprintf(path, sizeof path, "%s/%s", f->folder ? f->folder : "", f->name);
         v->total_bytes += !f->folder || stat(path, &sb) ? 0 : (uint64_t)sb.st_size;
     }
-    v->begin_s = tri_now_s();
+    v->begin_s = tri_clock_s();
     tri_pool_for(pool, v->n, 1, check_files, v);
     tri_pool_close(pool);
     if (isatty(STDERR_FILENO) && !v->args->json)

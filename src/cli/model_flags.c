@@ -1,5 +1,4 @@
 /* Shared model options and opening. See model_flags.h. */
-#include "cli/human.h"
 #include "cli/model_flags.h"
 
 #include <errno.h>
@@ -7,8 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
+#include "cli/human.h"
 #include "cli/model_path.h"
 #include "os/memory.h"
 #include "os/pool.h"
@@ -116,13 +116,6 @@ bool tri_parse_int(const char *text, int64_t least, int64_t most, int64_t *out)
         return false;
     *out = v;
     return true;
-}
-
-double tri_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 struct choice {
@@ -297,7 +290,7 @@ struct line {
 static int draw_progress(void *arg, const char *what, uint64_t done, uint64_t total)
 {
     struct line *l = arg;
-    double now = tri_now_s(), spent = now - l->begin_s;
+    double now = tri_clock_s(), spent = now - l->begin_s;
     if (now - l->drawn_s < 0.1 || spent < 0.3)
         return 0;
     char a[32], b[32], c[32];
@@ -341,7 +334,7 @@ static enum tri_status find_ceiling(uint64_t *ram_bytes, struct tri_error *err)
 static struct tri_model_options watched(const struct tri_model_flags *flags, struct line *line)
 {
     struct tri_model_options options = flags->options;
-    *line = (struct line){ .begin_s = tri_now_s() };
+    *line = (struct line){ .begin_s = tri_clock_s() };
     if (!flags->quiet)
         options.notes = (struct tri_notes){ print_note, NULL };
     if (!flags->quiet && isatty(STDERR_FILENO))
@@ -384,7 +377,7 @@ enum tri_status tri_flags_open(struct tri_opened *out, const struct tri_model_fl
         st = tri_model_open(&out->model, out->folder, &options, out->budget, err);
     if (line.drawn)
         fprintf(stderr, "\r\033[K");
-    out->load_s = tri_now_s() - line.begin_s;
+    out->load_s = tri_clock_s() - line.begin_s;
     if (st)
         tri_flags_close(out);
     return st;

@@ -47,6 +47,5 @@ TRI_MUST_CHECK enum tri_status tri_flags_pack(const struct tri_model_flags *flag
 bool tri_parse_size(const char *text, uint64_t *bytes);
 /* A whole decimal number within [least, most]. */
 bool tri_parse_int(const char *text, int64_t least, int64_t most, int64_t *out);
-double tri_now_s(void); /* monotonic */
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include "base/clock.h"
 #include "cli/terminal.h"
 
 /* What the parser's callback and the stop strings share while an answer is made. */
@@ -189,7 +190,7 @@ static enum tri_status run_steps(struct making *m, struct tri_talk *t, double be
             r->finish = "error";
             break;
         }
-        double now = tri_now_s();
+        double now = tri_clock_s();
         if (events[0].token >= 0 && r->first_token_s == 0) {
             if (m->screen->progress && now - begin_s >= 1)
                 fputs("\r\033[K", stderr);
@@ -202,7 +203,7 @@ static enum tri_status run_steps(struct making *m, struct tri_talk *t, double be
             st = tri_fail_errno(err, TRI_IO, m->screen->failed, "the answer cannot be written");
     }
     tri_sequence_stop(t->sequence);
-    r->decode_s = r->first_token_s > 0 ? tri_now_s() - begin_s - r->first_token_s : 0;
+    r->decode_s = r->first_token_s > 0 ? tri_clock_s() - begin_s - r->first_token_s : 0;
     return st;
 }
 
@@ -281,7 +282,7 @@ enum tri_status tri_reply_make(struct tri_reply *reply, struct tri_talk *talk,
                                struct tri_error *err)
 {
     struct making m = { .reply = reply, .screen = screen, .found = -1 };
-    double begin_s = tri_now_s();
+    double begin_s = tri_clock_s();
     *reply = (struct tri_reply){ .finish = "error" };
     tri_buf_init(&reply->content, TRI_TURN_MAX_BYTES);
     tri_buf_init(&m.piece, TRI_TURN_MAX_BYTES);

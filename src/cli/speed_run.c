@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "os/pool.h"
 #include "spec/spec.h"
 
@@ -152,12 +153,12 @@ static enum tri_status repeat(struct run *r, struct speed_row *row, struct tri_e
             return st;
         speed_drive_begin(&r->drive);
         tri_model_profile(r->o->model, rep < 0 ? NULL : &row->profile);
-        double begin = tri_now_s();
+        double begin = tri_clock_s();
         if (row->decode)
             st = decode(r, row, rep < 0, err);
         else
             st = prefill(r, r->state[0], row->tokens, true, rep < 0, err);
-        double spent = tri_now_s() - begin;
+        double spent = tri_clock_s() - begin;
         tri_model_profile(r->o->model, NULL);
         if (st)
             return st;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 
@@ -100,7 +101,7 @@ static void on_routes(void *arg, int64_t layer, const int32_t *experts, const fl
 static int on_layer(void *arg, int64_t layer, int64_t layers)
 {
     struct tri_talk *t = arg;
-    double now = tri_now_s();
+    double now = tri_clock_s();
     if (layer == 0)
         t->layer_began_s = now;
     if (layer + 1 == layers && t->layer_drawn_s > 0) {

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/mem.h"
 #include "doctor/doctor_priv.h"
 #include "os/aio.h"
@@ -31,13 +31,6 @@ enum {
     RANDOM_DEPTH = 16,
     MAX_THREADS = 1024
 };
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 struct reader {
     pthread_t thread;
@@ -74,9 +67,9 @@ static void *read_memory(void *arg)
     for (int pass = 0; pass < MEMORY_PASSES; pass++) {
         pthread_barrier_wait(r->start);
         for (size_t at = 0; buffer && at + SLICE_BYTES <= r->bytes; at += SLICE_BYTES) {
-            double begin = seconds();
+            double begin = tri_clock_s();
             r->sum += sum_words(buffer + at / sizeof *buffer, SLICE_BYTES / sizeof *buffer);
-            r->rate[r->rates++] = SLICE_BYTES / (seconds() - begin) / 1e9;
+            r->rate[r->rates++] = SLICE_BYTES / (tri_clock_s() - begin) / 1e9;
         }
     }
     tri_free(buffer);
@@ -150,7 +143,7 @@ static double read_blocks(int fd, char *buffer, size_t block, size_t count, bool
         return 0;
     size_t sent = 0, done = 0, blocks = FILE_BYTES / block;
     uint64_t state = 88172645463325252ull;
-    double begin = seconds();
+    double begin = tri_clock_s();
     struct tri_aio_done list[RANDOM_DEPTH];
     int slot[RANDOM_DEPTH], free_slots = depth;
     for (int i = 0; i < depth; i++)
@@ -187,7 +180,7 @@ static double read_blocks(int fd, char *buffer, size_t block, size_t count, bool
 out:
     if (!tri_aio_close(aio))
         return -1; /* a drive may still write to the buffer */
-    return done == count ? seconds() - begin : 0;
+    return done == count ? tri_clock_s() - begin : 0;
 }
 
 static enum tri_status write_file(int fd, const char *block, struct tri_error *err)

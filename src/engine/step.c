@@ -5,14 +5,7 @@
  */
 #include "engine/engine_priv.h"
 
-#include <time.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+#include "base/clock.h"
 
 static int64_t pending(const struct tri_sequence *s)
 {
@@ -248,10 +241,10 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
     *n_events = 0;
     if (to.n == 0)
         return TRI_OK;
-    uint64_t begin = now_ns();
+    uint64_t begin = tri_clock_ns();
     struct tri_error failure = { 0 };
     enum tri_status st = tri_model_forward(e->model, e->runs, to.n, e->taps, &failure);
-    uint64_t end = now_ns();
+    uint64_t end = tri_clock_ns();
     for (int64_t i = 0; i < to.n; i++)
         e->order[i]->in_step = false;
     account(e, &to, end - begin);
@@ -268,7 +261,7 @@ enum tri_status tri_engine_step(struct tri_engine *engine, const struct tri_step
         settle(e, i, row);
         row += e->runs[i].n_tokens;
     }
-    e->counters.sample_ns += now_ns() - end;
+    e->counters.sample_ns += tri_clock_ns() - end;
     *events = e->events;
     *n_events = to.n;
     return TRI_OK;

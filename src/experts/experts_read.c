@@ -9,18 +9,11 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 /* A read's tag: its slot, and above that its drive. */
 enum { DRIVE_SHIFT = 32 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Opened on first use; a file system without O_DIRECT gets the page cache instead. */
 static enum tri_status file_of(struct tri_experts *s, int32_t shard, int *fd, struct tri_error *err)
@@ -93,12 +86,12 @@ static enum tri_status start_piece(struct tri_experts *s, const struct tri_exten
     struct tri__drive *drive = &s->drive[s->on[x->shard]];
     TRI_ASSERT(at + span <= s->slot_bytes);
     enum tri_status st = file_of(s, x->shard, &read.fd, err);
-    uint64_t begin = now_ns();
+    uint64_t begin = tri_clock_ns();
     if (!st)
         st = tri_aio_submit(s->aio, &read, err);
     if (st)
         return st;
-    uint64_t now = now_ns();
+    uint64_t now = tri_clock_ns();
     s->stats.wait_ns += now - begin; /* a system may do a part, or all, of a read right here */
     s->busy_since_ns = s->busy_since_ns ? s->busy_since_ns : begin;
     drive->busy_since_ns = drive->busy_since_ns ? drive->busy_since_ns : begin;
@@ -180,7 +173,7 @@ static void count_arrival(struct tri_experts *s, const struct tri_aio_done *done
     stats->read_bytes += done->bytes;
     stats->reads++;
     if (--drive->in_flight == 0) {
-        stats->busy_ns += now_ns() - drive->busy_since_ns;
+        stats->busy_ns += tri_clock_ns() - drive->busy_since_ns;
         drive->busy_since_ns = 0;
     }
 }
@@ -222,13 +215,13 @@ enum tri_status tri__experts_collect(struct tri_experts *s, int timeout_ms, stru
 {
     struct tri_aio_done done[32];
     int n = 0;
-    uint64_t begin = timeout_ms ? now_ns() : 0;
+    uint64_t begin = timeout_ms ? tri_clock_ns() : 0;
     enum tri_status st = tri_aio_wait(s->aio, done, 32, timeout_ms, &n, err);
     for (int i = 0; i < n; i++) {
         enum tri_status one = arrive(s, &done[i], err);
         st = st ? st : one;
     }
-    uint64_t end = now_ns();
+    uint64_t end = tri_clock_ns();
     if (timeout_ms)
         s->stats.wait_ns += end - begin;
     if (s->busy_since_ns && tri_aio_in_flight(s->aio) == 0) {

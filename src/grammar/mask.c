@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/mem.h"
 
 enum {
@@ -277,13 +277,6 @@ static uint32_t bring_frame(struct tri__masks *m, const struct tri__pool *from, 
     return tri__pool_frame(&m->pool, &f);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* The mask of m->scratch; NULL after a failure. */
 static const uint64_t *find_mask(struct tri_grammar *g, struct tri_error *err)
 {
@@ -301,12 +294,12 @@ static const uint64_t *find_mask(struct tri_grammar *g, struct tri_error *err)
         tri_fail(err, TRI_NOMEM, "no memory for a grammar's masks");
         return NULL;
     }
-    uint64_t begin = now_ns();
+    uint64_t begin = tri_clock_ns();
     m->state[state].mask = mask;
     m->bytes += g->vocab->words * sizeof *mask;
     m->pool.spent = 0;
     fill(m, g->vocab, state, mask);
-    uint64_t ns = now_ns() - begin;
+    uint64_t ns = tri_clock_ns() - begin;
     g->stats.masks++;
     g->stats.mask_ns += ns;
     g->stats.slowest_ns = ns > g->stats.slowest_ns ? ns : g->stats.slowest_ns;

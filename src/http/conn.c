@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 enum { READ_HIGH_BYTES = 256 << 10, EARLY_ADMIT_BYTES = 64 << 10 };
 static const int64_t linger_most_bytes = 16 << 20;
@@ -72,7 +73,7 @@ static void half_close_when_flushed(struct tri_http_request *c)
 static void begin_linger(struct tri_http_request *c)
 {
     c->phase = TRI__HTTP_LINGER;
-    c->linger_until_s = tri__http_now_s() + linger_s;
+    c->linger_until_s = tri_clock_s() + linger_s;
     c->linger_bytes = 0;
     struct evbuffer *in = bufferevent_get_input(c->bev);
     evbuffer_drain(in, evbuffer_get_length(in));
@@ -93,14 +94,14 @@ static void reset_request(struct tri_http_request *c)
     c->got_bytes = 0;
     c->status = 0;
     c->head_begin_s = 0;
-    c->idle_since_s = tri__http_now_s();
+    c->idle_since_s = tri_clock_s();
 }
 
 void tri__http_conn_done(struct tri_http_request *c)
 {
     const struct tri_http_options *o = &c->http->options;
     if (o->answered)
-        o->answered(o->arg, c, c->status, tri__http_now_s() - c->head_begin_s);
+        o->answered(o->arg, c, c->status, tri_clock_s() - c->head_begin_s);
     if (c->close_after || c->http->draining) {
         begin_linger(c);
         return;
@@ -208,7 +209,7 @@ static bool take_head(struct tri_http_request *c)
     if (have == 0)
         return false;
     if (c->head_begin_s == 0)
-        c->head_begin_s = tri__http_now_s();
+        c->head_begin_s = tri_clock_s();
     const char *text = (const char *)evbuffer_pullup(in, (ev_ssize_t)look);
     int64_t bytes = text ? tri_http_head_find(text, look, &c->seen_bytes, &fault) : -1;
     if (bytes == 0) {
@@ -243,7 +244,7 @@ static bool begin_body(struct tri_http_request *c)
     if ((large || c->head.expects_continue) && !admit(c, true))
         return false;
     c->phase = TRI__HTTP_BODY;
-    c->body_begin_s = tri__http_now_s();
+    c->body_begin_s = tri_clock_s();
     if (c->head.expects_continue)
         evbuffer_add_printf(bufferevent_get_output(c->bev), "HTTP/1.1 100 Continue\r\n\r\n");
     return true;
@@ -378,7 +379,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct tri_http_request *c = arg;
     const struct tri_http_limits *l = &c->http->options.limits;
-    double now = tri__http_now_s();
+    double now = tri_clock_s();
     (void)fd;
     (void)what;
     switch (c->phase) {

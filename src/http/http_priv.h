@@ -80,8 +80,6 @@ struct tri_http {
     size_t n_posts, cap_posts;
 };
 
-double tri__http_now_s(void);
-
 /* conn.c */
 void tri__http_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *peer,
                       int peer_bytes, void *arg);

@@ -17,13 +17,6 @@ enum {
     ACCEPT_REST_US = 100000 /* after an accept that failed for want of descriptors or memory */
 };
 
-double tri__http_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 struct tri_http_limits tri_http_limits_default(void)
 {
     return (struct tri_http_limits){ .line_bytes = TRI_HTTP_MAX_LINE_BYTES,

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 enum { BLOCK = 4096, TIMEOUT_MS = 60000 };
 
@@ -102,19 +102,12 @@ static enum tri_status start(struct tri_drive_test *t, uint64_t buffer, struct t
     return tri_aio_submit(t->aio, &read, err);
 }
 
-static double now_s(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 enum tri_status tri_drive_test_run(struct tri_drive_test *t, int64_t reads, double *bytes_per_s,
                                    struct tri_error *err)
 {
     enum tri_status st = TRI_OK;
     int64_t begun = 0, ended = 0;
-    double begin = now_s();
+    double begin = tri_clock_s();
     for (; begun < reads && begun < tri_aio_depth(t->aio) && !st; begun++)
         st = start(t, (uint64_t)begun, err);
     while (ended < reads && !st) {
@@ -129,6 +122,6 @@ enum tri_status tri_drive_test_run(struct tri_drive_test *t, int64_t reads, doub
             begun += begun < reads;
         }
     }
-    *bytes_per_s = (double)reads * (double)t->read_bytes / (now_s() - begin);
+    *bytes_per_s = (double)reads * (double)t->read_bytes / (tri_clock_s() - begin);
     return st;
 }

@@ -4,7 +4,7 @@
  */
 #include "limits/limits_priv.h"
 
-#include <time.h>
+#include "base/clock.h"
 
 enum { RUNS = 100, PIECES_PER_THREAD = 2 };
 static const double PIECE_S = 0.0005;
@@ -14,13 +14,6 @@ const char *tri_peak_kind_name(enum tri_peak_kind kind)
     static const char *const name[] = { "int8", "bf16", "f32" };
     TRI_ASSERT((unsigned)kind < TRI_PEAK_KINDS);
     return name[kind];
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static bool always(void)
@@ -67,17 +60,17 @@ static double measure(struct tri_pool *pool, const struct tri__peak_loop *loop)
     double spent = 0, best = 0;
     int64_t pieces = (int64_t)tri_pool_threads(pool) * PIECES_PER_THREAD;
     for (;;) { /* as many turns as one piece should have */
-        double begin = now_s();
+        double begin = tri_clock_s();
         loop->run(w.turns);
-        spent = now_s() - begin;
+        spent = tri_clock_s() - begin;
         if (spent >= PIECE_S || w.turns > INT64_C(1) << 40)
             break;
         w.turns *= 2;
     }
     for (int i = 0; i < RUNS; i++) {
-        double begin = now_s();
+        double begin = tri_clock_s();
         tri_pool_for(pool, pieces, 1, run_piece, &w);
-        double rate = (double)pieces * (double)w.turns * loop->ops / (now_s() - begin);
+        double rate = (double)pieces * (double)w.turns * loop->ops / (tri_clock_s() - begin);
         best = rate > best ? rate : best;
     }
     return best;

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+#include "base/clock.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -89,16 +89,9 @@ static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
     atomic_fetch_xor_explicit(&t->sink, x, memory_order_relaxed);
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 double tri_read_test_run(struct tri_read_test *test)
 {
-    double begin = now_s();
+    double begin = tri_clock_s();
     tri_pool_for(test->pool, (int64_t)(test->bytes / PIECE_BYTES), 4, read_pieces, test);
-    return (double)test->bytes / (now_s() - begin);
+    return (double)test->bytes / (tri_clock_s() - begin);
 }

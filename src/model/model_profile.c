@@ -4,14 +4,7 @@
  */
 #include "model/model_priv.h"
 
-#include <time.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+#include "base/clock.h"
 
 const char *tri_time_name(enum tri_time part)
 {
@@ -34,7 +27,7 @@ void tri__time(struct tri_model *m, enum tri_time part)
     struct tri_profile *p = m->profile;
     if (!p)
         return;
-    uint64_t now = now_ns();
+    uint64_t now = tri_clock_ns();
     if (m->timing_since_ns)
         p->ns[m->timing] += now - m->timing_since_ns;
     m->timing = part;

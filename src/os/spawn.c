@@ -8,20 +8,13 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 struct child {
     pid_t pid; /* 0: none */
     int fd;    /* -1: closed */
 };
-
-static long now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void start(struct tri_spawn *s, struct child *c)
 {
@@ -94,7 +87,7 @@ void tri_spawn_all(struct tri_spawn *list, size_t count, unsigned limit_ms)
     struct pollfd wait[TRI_SPAWN_MAX];
     size_t owner[TRI_SPAWN_MAX];
     TRI_ASSERT(count <= TRI_SPAWN_MAX);
-    long end = now_ms() + (long)limit_ms;
+    long end = (long)(tri_clock_ns() / 1000000) + (long)limit_ms;
     for (size_t i = 0; i < count; i++)
         start(&list[i], &child[i]);
     for (;;) {
@@ -104,7 +97,7 @@ void tri_spawn_all(struct tri_spawn *list, size_t count, unsigned limit_ms)
                 wait[open] = (struct pollfd){ child[i].fd, POLLIN, 0 };
                 owner[open++] = i;
             }
-        long left = end - now_ms();
+        long left = end - (long)(tri_clock_ns() / 1000000);
         if (!open || left <= 0 || (poll(wait, open, (int)left) < 0 && errno != EINTR))
             break;
         for (size_t i = 0; i < open; i++)

@@ -213,7 +213,7 @@ struct tri_rejected { /* nearest to working first */
 };
 
 struct tri_advice {
-    char change[120], effect[200]; /* "32 cards instead of 16" -> "serves: TP8 x PP4 ..." */
+    char change[120], effect[240]; /* "32 cards instead of 16" -> "serves: TP8 x PP4 ..." */
     double usd_h;                  /* extra, 0 none or unknown */
     bool works;
 };

@@ -5,6 +5,7 @@
 #include "sched/sched_priv.h"
 
 #include <string.h>
+#include "base/clock.h"
 
 /* --- slots and their room -------------------------------------------------------------------- */
 
@@ -91,7 +92,7 @@ static void count_hit(struct tri_sched *s, struct tri_job *job, enum tri_tier ti
     if (job->facts.admitted_s > 0)
         return; /* it comes back after making room: counted when it first came */
     job->facts.cached_tokens = tokens;
-    job->facts.admitted_s = tri__sched_now_s();
+    job->facts.admitted_s = tri_clock_s();
     s->stats.query_tokens += (uint64_t)job->request.n_tokens;
     s->stats.hit_tokens += (uint64_t)tokens;
     s->stats.hit_tokens_of[tier] += (uint64_t)tokens;
@@ -110,7 +111,7 @@ static enum tri_status begin(struct tri_sched *s, struct tri_job *job, enum tri_
     if (st != TRI_OK)
         return st;
     count_hit(s, job, tier, reused);
-    job->kept_s = tri__sched_now_s();
+    job->kept_s = tri_clock_s();
     job->next_border = 0;
     tri__sched_set_border(s, job);
     if (job->out) {
@@ -130,7 +131,7 @@ static void take_slot(struct tri_sched *s, struct tri_job *job, struct tri__sche
     slot->salt = job->request.salt;
     slot->used = ++s->clock;
     if (s->stats.running++ == 0) /* idle time is no step's age */
-        s->stats.last_step_s = tri__sched_now_s();
+        s->stats.last_step_s = tri_clock_s();
 }
 
 /* A sequence that nobody wants to go on. */
@@ -215,7 +216,7 @@ static bool may_send_back(const struct tri_job *waiting, const struct tri_job *r
 static struct tri_job *last_of(struct tri_sched *s, const struct tri_job *waiting, uint64_t *bytes)
 {
     struct tri_job *last = NULL;
-    double now = tri__sched_now_s();
+    double now = tri_clock_s();
     *bytes = 0;
     for (int64_t i = 0; i < s->options.slots; i++) {
         struct tri_job *job = s->slot[i].job;

@@ -2,14 +2,7 @@
 #include "sched/sched_priv.h"
 
 #include <string.h>
-#include <time.h>
-
-double tri__sched_now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+#include "base/clock.h"
 
 void tri__job_free(struct tri_job *job)
 {
@@ -94,7 +87,7 @@ void tri__job_enqueue(struct tri_sched *s, struct tri_job *job)
         at = &(*at)->next;
     job->next = *at;
     *at = job;
-    job->queued_s = tri__sched_now_s();
+    job->queued_s = tri_clock_s();
     s->stats.waiting++;
 }
 
@@ -110,7 +103,7 @@ enum tri_status tri_job_submit(struct tri_job **out, struct tri_sched *sched,
         return tri_fail(err, TRI_NOMEM, "no memory for a request");
     job->sched = s;
     job->facts.prompt_tokens = request->n_tokens;
-    job->facts.submitted_s = tri__sched_now_s();
+    job->facts.submitted_s = tri_clock_s();
     st = copy_request(job, request, err);
     if (st == TRI_OK) {
         pthread_mutex_lock(&s->lock);
@@ -142,13 +135,13 @@ void tri__job_tell(struct tri_job *job, const struct tri_job_event *event)
     TRI_ASSERT(!job->ended && job->count <= TRI_SCHED_RING_EVENTS);
     job->ring[(job->first + job->count++) % (TRI_SCHED_RING_EVENTS + 1)] = *event;
     if (event->token >= 0 && job->facts.first_token_s == 0)
-        job->facts.first_token_s = tri__sched_now_s();
+        job->facts.first_token_s = tri_clock_s();
     if (event->end != TRI_JOB_RUNS) {
         job->ended = true;
         if (job->out)
             tri__checkpoint_unpin(job->sched, job->out);
         job->out = NULL;
-        job->facts.ended_s = tri__sched_now_s();
+        job->facts.ended_s = tri_clock_s();
         job->sched->stats.finished++;
         job->sched->stats.failed += event->end == TRI_JOB_ERROR;
     }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <time.h>
+#include "base/clock.h"
 
 /* --- borders --------------------------------------------------------------------------------- */
 
@@ -47,7 +48,7 @@ static void pass_border(struct tri_sched *s, struct tri_job *job)
     int64_t at = tri_sequence_computed(job->slot->sequence);
     if (at > r->n_tokens || !keeps(s))
         return;
-    double now = tri__sched_now_s();
+    double now = tri_clock_s();
     bool border = job->next_border < r->n_borders && at == on_grid(r->borders[job->next_border]);
     bool along = at == on_grid(at) && now - job->kept_s >= s->options.along_s;
     if (border || along) {
@@ -171,7 +172,7 @@ static void count_step(struct tri_sched *s, const struct tri_engine_counters *no
     while (i < TRI_SCHED_STEP_BUCKETS && rows > bounds[i])
         i++;
     s->stats.step_tokens[i]++;
-    s->stats.last_step_s = tri__sched_now_s();
+    s->stats.last_step_s = tri_clock_s();
 }
 
 static void count(struct tri_sched *s)
@@ -212,7 +213,7 @@ static int on_layer(void *arg, int64_t layer, int64_t layers)
 {
     struct tri_sched *s = arg;
     bool wanted = false;
-    if (layer + 1 == layers || tri__sched_now_s() - s->step_began_s < TRI_SCHED_LONG_STEP_S)
+    if (layer + 1 == layers || tri_clock_s() - s->step_began_s < TRI_SCHED_LONG_STEP_S)
         return 0;
     pthread_mutex_lock(&s->lock);
     for (int64_t i = 0; i < s->options.slots && !s->stopping; i++) {
@@ -239,7 +240,7 @@ static void *run(void *arg)
             continue;
         }
         tri__sched_profile_begin(s);
-        s->step_began_s = tri__sched_now_s();
+        s->step_began_s = tri_clock_s();
         pthread_mutex_unlock(&s->lock);
         const struct tri_step_event *events = NULL;
         int64_t n_events = 0;

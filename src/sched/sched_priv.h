@@ -105,7 +105,6 @@ struct tri_sched {
     struct tri__sched_profile *profile; /* NULL until a job asks for one */
 };
 
-double tri__sched_now_s(void);
 static inline bool tri__same_salt(struct tri_salt x, struct tri_salt y)
 {
     return x.a == y.a && x.b == y.b;

@@ -69,78 +69,92 @@ static void prompts_are_scored(void **state)
     }
 }
 
+/* One sequence of 300 tokens whose prompt may be scored, in chunks of 64. */
+struct scoring {
+    struct rig rig;
+    struct tri_sequence *s;
+    struct scored *got;
+    struct tri_generate how; /* one token */
+};
+
+static void scoring_up(struct scoring *t)
+{
+    rig_up(&t->rig, 64, 1);
+    t->s = sequence(&t->rig, 300);
+    t->got = new_scores();
+    t->how = greedy(1);
+}
+
+static void scoring_down(struct scoring *t)
+{
+    tri_sequence_close(t->s);
+    tri_free(t->got);
+    rig_down(&t->rig);
+}
+
 /* A state that has seen some of the prompt unscored starts again; scored so far, it goes on. */
 static void scoring_starts_where_it_stopped(void **state)
 {
     (void)state;
-    struct rig rig;
-    rig_up(&rig, 64, 1);
-    struct tri_sequence *s = sequence(&rig, 300);
-    struct scored *got = new_scores();
-    struct tri_generate how = greedy(1);
+    struct scoring t;
+    scoring_up(&t);
     const struct tri_step_event *events = NULL;
     int64_t n = 0;
-    how.prompt_only = true;
-    prompt(s, 150, 1);
-    start(s, how);
-    assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-    assert_int_equal(tri_sequence_computed(s), 150);
-    prompt(s, 200, 1);
-    how.scores = &got->to;
-    start(s, how);
-    assert_int_equal(tri_sequence_computed(s), 0);
-    (void)step(&rig, &events);
-    assert_int_equal(got->to.n_done, 64);
-    tri_sequence_stop(s);
-    start(s, how);
-    assert_int_equal(tri_sequence_computed(s), 64);
-    assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-    assert_scores(s, got, 200);
-    (void)tri_sequence_tokens(s, &n);
+    t.how.prompt_only = true;
+    prompt(t.s, 150, 1);
+    start(t.s, t.how);
+    assert_int_equal(run(&t.rig, t.s), TRI_END_LENGTH);
+    assert_int_equal(tri_sequence_computed(t.s), 150);
+    prompt(t.s, 200, 1);
+    t.how.scores = &t.got->to;
+    start(t.s, t.how);
+    assert_int_equal(tri_sequence_computed(t.s), 0);
+    (void)step(&t.rig, &events);
+    assert_int_equal(t.got->to.n_done, 64);
+    tri_sequence_stop(t.s);
+    start(t.s, t.how);
+    assert_int_equal(tri_sequence_computed(t.s), 64);
+    assert_int_equal(run(&t.rig, t.s), TRI_END_LENGTH);
+    assert_scores(t.s, t.got, 200);
+    (void)tri_sequence_tokens(t.s, &n);
     assert_int_equal(n, 200); /* prompt_only: nothing was sampled */
-    tri_free(got);
-    tri_sequence_close(s);
-    rig_down(&rig);
+    scoring_down(&t);
 }
 
 static void scoring_is_refused_or_fails(void **state)
 {
     (void)state;
-    struct rig rig;
-    rig_up(&rig, 64, 1);
-    struct tri_sequence *s = sequence(&rig, 300);
-    struct scored *got = new_scores();
-    struct tri_generate how = greedy(1);
-    how.scores = &got->to;
-    prompt(s, 100, 1);
-    got->to.n_top = TRI_ENGINE_MAX_TOP_LOGPROBS + 1;
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_LIMIT);
-    got->to.n_top = TRI_ENGINE_MAX_TOP_LOGPROBS;
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_OK);
-    tri_sequence_stop(s);
-    got->to.n_top = 2;
-    rig.model.poison = (int32_t)((80 * 31 + 7 + 3) % 90); /* the 81st token, not the last */
+    struct scoring t;
+    scoring_up(&t);
+    t.how.scores = &t.got->to;
+    prompt(t.s, 100, 1);
+    t.got->to.n_top = TRI_ENGINE_MAX_TOP_LOGPROBS + 1;
+    assert_int_equal(tri_sequence_start(t.s, &t.how, NULL), TRI_LIMIT);
+    t.got->to.n_top = TRI_ENGINE_MAX_TOP_LOGPROBS;
+    assert_int_equal(tri_sequence_start(t.s, &t.how, NULL), TRI_OK);
+    tri_sequence_stop(t.s);
+    t.got->to.n_top = 2;
+    t.rig.model.poison = (int32_t)((80 * 31 + 7 + 3) % 90); /* the 81st token, not the last */
     const struct tri_step_event *events = NULL;
-    start(s, how);
-    (void)step(&rig, &events);
-    assert_int_equal(step(&rig, &events), 1);
+    start(t.s, t.how);
+    (void)step(&t.rig, &events);
+    assert_int_equal(step(&t.rig, &events), 1);
     assert_int_equal(events[0].end, TRI_END_ERROR);
     assert_non_null(strstr(events[0].error->text, "after token 80 "));
-    assert_int_equal(tri_sequence_computed(s), 0);
-    rig.model.poison = -1;
-    got->to.n_done = 0;
-    start(s, how); /* and it can be asked again */
-    assert_int_equal(run(&rig, s), TRI_END_LENGTH);
-    assert_scores(s, got, 100);
-    tri_sequence_close(s);
-    tri_engine_close(rig.engine);
-    assert_int_equal(tri_engine_open(&rig.engine, &rig.model, NULL, rig.budget, NULL), TRI_OK);
-    s = sequence(&rig, 300);
-    prompt(s, 100, 1);
-    assert_int_equal(tri_sequence_start(s, &how, NULL), TRI_ARG);
-    tri_sequence_close(s);
-    tri_free(got);
-    rig_down(&rig);
+    assert_int_equal(tri_sequence_computed(t.s), 0);
+    t.rig.model.poison = -1;
+    t.got->to.n_done = 0;
+    start(t.s, t.how); /* and it can be asked again */
+    assert_int_equal(run(&t.rig, t.s), TRI_END_LENGTH);
+    assert_scores(t.s, t.got, 100);
+    tri_sequence_close(t.s);
+    tri_engine_close(t.rig.engine);
+    assert_int_equal(tri_engine_open(&t.rig.engine, &t.rig.model, NULL, t.rig.budget, NULL),
+                     TRI_OK);
+    t.s = sequence(&t.rig, 300);
+    prompt(t.s, 100, 1);
+    assert_int_equal(tri_sequence_start(t.s, &t.how, NULL), TRI_ARG);
+    scoring_down(&t);
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "kernels/kernels.h"
 
 struct random {
@@ -160,13 +160,6 @@ static inline const struct kernel_case *find_case(const char *op)
     return NULL;
 }
 
-static inline double bench_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Best of several runs of each variant: GB/s of weights and 10^9 multiplications a second. */
 static inline int bench_cases(unsigned isas, const char *only)
 {
@@ -183,9 +176,9 @@ static inline int bench_cases(unsigned isas, const char *only)
         for (size_t j = 0; j < sizeof tokens / sizeof tokens[0]; j++) {
             double bytes = 0, products = 0, best = 1e9;
             for (int run = 0; run < 9; run++) {
-                double begin = bench_now();
+                double begin = tri_clock_s();
                 c->bench(c, &k, tokens[j], &bytes, &products);
-                double spent = bench_now() - begin;
+                double spent = tri_clock_s() - begin;
                 best = spent < best ? spent : best;
             }
             printf("%-14s %-8s %6lld %10.2f %10.2f %12.1f\n", v->name.operation, v->name.variant,

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "limits/limits.h"
 
 enum { READ_BYTES = 64 << 10, FILE_BYTES = 4 << 20 };
@@ -66,13 +66,6 @@ static uint64_t storage_bytes(void)
     return bytes;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void it_reads_what_it_says(void **state)
 {
     (void)state;
@@ -91,10 +84,10 @@ static void it_reads_what_it_says(void **state)
             return;
         }
         for (size_t i = 0; i < sizeof reads / sizeof reads[0]; i++) {
-            double rate = 0, begin = now_s();
+            double rate = 0, begin = tri_clock_s();
             uint64_t before = storage_bytes();
             assert_int_equal(tri_drive_test_run(t, reads[i], &rate, NULL), TRI_OK);
-            double spent = now_s() - begin;
+            double spent = tri_clock_s() - begin;
             /* The size was rounded up to blocks; the rate is that of all reads, in its own time. */
             double bytes = (double)reads[i] * READ_BYTES;
             assert_true(rate * spent >= bytes * 0.999);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "unit/sched/sched_rig.h"
 
 static void many_jobs_over_few_slots(void **state)
@@ -152,13 +153,6 @@ static void wait_for_layers(const struct rig *rig, int n)
     assert_true(rig->model.layers_done >= n);
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* A step of 40 layers takes 6 s here or more: given up when it is for nobody, once it has lasted
  * long enough; finished when it is not. */
 static void a_long_step_for_nobody_is_given_up(void **state)
@@ -170,13 +164,13 @@ static void a_long_step_for_nobody_is_given_up(void **state)
     enum tri_job_end end = TRI_JOB_RUNS;
     rig_up(&rig, (struct tri_sched_options){ .slots = 2 });
     rig.model.slow_layer_us = 150000;
-    double before_s = now_s();
+    double before_s = tri_clock_s();
     assert_int_equal(submit(&rig, &a, &job, NULL), TRI_OK);
     wait_for_layers(&rig, 1);
     tri_job_cancel(job);
     assert_int_equal(finish(job, &a, &end), 0);
     assert_int_equal(end, TRI_JOB_CANCELLED);
-    assert_true(now_s() - before_s >= TRI_SCHED_LONG_STEP_S);
+    assert_true(tri_clock_s() - before_s >= TRI_SCHED_LONG_STEP_S);
     assert_true(rig.model.layers_done < FAKE_LAYERS);
     tri_job_release(job);
     rig.model.slow_layer_us = 0;
