@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """How fast a trunk is opened with a cold page cache, beside what the drive gives in the same minute.
 
-Usage: load.py TRIREME MODEL [--reps N] [--formats disk,int8] [--packed] [FLAGS...]
+Usage: load.py TRIREME MODEL [--reps N] [--formats disk,int8] [--packed] [--touch GB] [FLAGS...]
 
 One line a repetition: `trireme speed` opening the trunk (experts held to 400 MB, so that they are not read at the
 start), between two direct reads of the very same bytes in order, 512 KiB a call by eight threads, each always to the
 same huge page: "drive" is their mean. Rates are of the bytes that the shards hold of the trunk (with --packed: of the
-pack's files). FLAGS go to `trireme speed`. Needs root: the page cache of the whole machine is dropped before each."""
+pack's files). FLAGS go to `trireme speed`. Needs root: the page cache of the whole machine is dropped before each.
+
+Virtual machines may give free memory back to their host; the first touch of each page is then many times dearer than
+its clearing. With --touch so much memory is touched and freed right before each opening, so that it finds it there."""
 import argparse
 import json
 import mmap
@@ -21,6 +24,18 @@ import time
 def drop():
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+def touch(gigabytes):
+    """In a process of its own, so that all of it is freed."""
+    subprocess.run(["python3", "-c", f"""
+import mmap
+for _ in range({gigabytes}):
+    m = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    m.madvise(mmap.MADV_HUGEPAGE)
+    m.write(bytes(1 << 30))
+    keep = globals().get("keep", []) + [m]
+"""], check=True)
 
 
 def trunk_ranges(model):
@@ -72,6 +87,7 @@ def main():
     p.add_argument("--reps", type=int, default=2)
     p.add_argument("--formats", default="disk,int8")
     p.add_argument("--packed", action="store_true")
+    p.add_argument("--touch", type=int, default=0)
     a, flags = p.parse_known_args()
     for fmt in a.formats.split(","):
         pack = a.model / f"trireme-pack-{fmt}"
@@ -81,6 +97,7 @@ def main():
             drop()
             before = drive(ranges)
             drop()
+            touch(a.touch)
             done = subprocess.run([a.trireme, "speed", a.model, "--trunk", fmt, "--prefill", "0", "--decode", "1",
                                    "--reps", "1", "--no-limits", "--json", "--expert-ram", "400M", "--keep-nothing", *flags],
                                   capture_output=True, text=True, check=True)

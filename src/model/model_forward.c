@@ -49,13 +49,8 @@ static enum tri_status embed_row(const struct tri_model *m, int64_t id, float *o
         memset(out, 0, (size_t)m->spec.hidden * sizeof *out);
         return TRI_OK;
     }
-    if (!e->data) {
-        const struct tri_rows one = { .name = "model.embed_tokens.weight",
-                                      .rect = { id, 1, 0, m->spec.hidden },
-                                      .dtype = TRI_DT_F32,
-                                      .data = out };
-        return tri_load_rows(m->ckpt, &one, err);
-    }
+    if (!e->data)
+        return tri__rows_read(m, id, out, err);
     const char *data = e->data;
     tri_row_decode(out, e->dtype, data + (size_t)row * tri_row_data_bytes(e->dtype, e->cols), NULL,
                    e->cols);

@@ -213,6 +213,7 @@ static void run_piece(void *arg, int64_t begin, int64_t end, int thread)
         struct tri_error err = { 0 };
         enum tri_status st = run_job(r, j, thread, &err);
         uint64_t done = atomic_fetch_add(&r->done_bytes, disk_bytes(r, j));
+        atomic_fetch_add(&r->t->pieces_done, 1);
         /* Only the caller's thread reports, so that ticks never come from two at once. */
         if (!st && thread == 0 && tri_tick(r->progress, "trunk", done, r->total_bytes))
             st = tri_fail(&err, TRI_CANCELLED, "loading was stopped");

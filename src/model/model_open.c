@@ -367,9 +367,11 @@ void tri_model_close(struct tri_model *model)
     if (!model)
         return;
     tri_experts_close(model->experts);
-    tri__trunk_close(model);
+    bool idle = tri__trunk_close(model);
     tri_budget_uncount(model->budget, TRI_MEM_OTHER, model->counted_bytes);
     tri_budget_free(model->budget, TRI_MEM_SCRATCH, model->scratch, model->scratch_bytes);
+    if (!idle) /* a thread waits for a drive that does not answer, with the rest in its hands */
+        return;
     tri_checkpoint_close(model->ckpt);
     tri_pool_close(model->pool);
     tri_free(model->layer);

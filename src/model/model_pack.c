@@ -122,6 +122,7 @@ static void read_pieces(void *arg, int64_t begin, int64_t end, int thread)
         struct tri_error err = { 0 };
         char *dst = r->block + (uint64_t)i * PIECE_BYTES;
         enum tri_status st = read_piece(r, (uint64_t)i, dst, &err);
+        atomic_fetch_add(&r->p->t->pieces_done, 1);
         int none = TRI_OK;
         if (st && atomic_compare_exchange_strong(&r->failed, &none, st) && r->err &&
             r->err->status == TRI_OK)

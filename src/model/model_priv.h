@@ -125,13 +125,19 @@ TRI_MUST_CHECK enum tri_status tri__trunk_pack(struct tri_model *m, const char *
 TRI_MUST_CHECK enum tri_status tri__trunk_open(struct tri_model *m, const char *folder,
                                                const struct tri_model_options *options,
                                                uint64_t keep_bytes, struct tri_error *err);
-void tri__trunk_close(struct tri_model *m);
+/* False: a drive still owes a read, and a thread that uses the model waits for it: nothing that
+ * weights are read with may be freed. */
+bool tri__trunk_close(struct tri_model *m);
 /*
  * model_stream.c: brings unit `index` (a layer; spec.layers is the head) to RAM if it is not there.
  * Its matrices may be used until the next call.
  */
 TRI_MUST_CHECK enum tri_status tri__trunk_need(struct tri_model *m, int64_t index,
                                                struct tri_error *err);
+
+/* model_embed.c: a row of an embedding table that is on disk, as float32. One caller at a time. */
+TRI_MUST_CHECK enum tri_status tri__rows_read(const struct tri_model *m, int64_t id, float *out,
+                                              struct tri_error *err);
 
 /* Whether a unit's matrices are in RAM whatever the step does. */
 bool tri__trunk_has(const struct tri_model *m, int64_t index);

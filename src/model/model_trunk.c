@@ -227,7 +227,11 @@ enum tri_status tri__trunk_open(struct tri_model *m, const char *folder,
         st = settle(m->trunk, folder, options, keep_bytes, err);
     if (!st)
         st = tri__trunk_load(m->trunk, &options->progress, err);
-    if (!st && m->trunk->windows)
+    if (st || !m->trunk->windows)
+        return st;
+    m->trunk->timeout_ms = options->io_timeout_ms ? options->io_timeout_ms : TRI_EXPERTS_TIMEOUT_MS;
+    st = tri__rows_open(&m->trunk->rows, m, options->engine, m->trunk->timeout_ms, err);
+    if (!st)
         st = tri__stream_open(m->trunk, err);
     return st;
 }
@@ -266,23 +270,37 @@ enum tri_trunk tri_model_trunk(const struct tri_model *model)
     return model->trunk->windows ? TRI_TRUNK_STREAM : model->trunk->format;
 }
 
-void tri__trunk_close(struct tri_model *m)
+/* Memory that a thread may still write to stays, but nobody pays for it any more. */
+static void give_back(struct tri_model *m, void *p, uint64_t bytes, bool idle)
+{
+    if (idle)
+        tri_budget_free(m->budget, TRI_MEM_TRUNK, p, bytes);
+    else if (p)
+        tri_budget_uncount(m->budget, TRI_MEM_TRUNK, bytes);
+}
+
+bool tri__trunk_close(struct tri_model *m)
 {
     struct tri__trunk *t = m->trunk;
     if (!t)
-        return;
-    tri__stream_close(t);
+        return true;
+    tri__rows_close(t->rows);
+    bool idle = tri__stream_close(t);
     for (int64_t u = 0; t->unit && u < t->n_units; u++)
-        tri_budget_free(m->budget, TRI_MEM_TRUNK, t->unit[u].block, t->unit[u].bytes);
+        give_back(m, t->unit[u].block, t->unit[u].bytes, idle);
     for (int i = 0; i < t->windows; i++)
-        tri_budget_free(m->budget, TRI_MEM_TRUNK, t->window[i].memory, t->window_bytes);
+        give_back(m, t->window[i].memory, t->window_bytes, idle);
     for (struct tri__block *b = t->blocks, *next; b; b = next) {
         next = b->next;
-        tri_budget_free(m->budget, TRI_MEM_TRUNK, b->data, b->bytes);
-        tri_free(b);
+        give_back(m, b->data, b->bytes, idle);
+        if (idle)
+            tri_free(b);
     }
+    if (!idle)
+        return false;
     tri_free(t->jobs);
     tri_free(t->unit);
     tri_free(t);
     m->trunk = NULL;
+    return true;
 }

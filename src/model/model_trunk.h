@@ -7,6 +7,7 @@
 #ifndef TRI_MODEL_TRUNK_H
 #define TRI_MODEL_TRUNK_H
 
+#include <stdatomic.h>
 #include "model/model_priv.h"
 
 enum tri__job_kind {
@@ -78,6 +79,9 @@ struct tri__trunk {
     int windows;
     uint64_t window_bytes, streamed_bytes; /* of one window; streamed in one step */
     struct tri__stream *stream;            /* NULL when everything is resident */
+    struct tri__rows *rows;                /* of the embedding table, then */
+    int timeout_ms;                        /* of a silent drive, then */
+    _Atomic uint64_t pieces_done; /* read by any thread; only that it goes on is of interest */
     struct tri__pack pack;
     bool packed; /* units come from the pack instead of from the shards */
     /* Matrices lie at the same place within a block as in their file, so that direct reads need no
@@ -128,6 +132,13 @@ TRI_MUST_CHECK enum tri_status tri__pack_check(struct tri__trunk *t, const char 
 
 /* model_stream.c: the thread that brings units to the windows. */
 TRI_MUST_CHECK enum tri_status tri__stream_open(struct tri__trunk *t, struct tri_error *err);
-void tri__stream_close(struct tri__trunk *t);
+/* False: the drive still owes a read, and a thread that uses all of the model waits for it. */
+bool tri__stream_close(struct tri__trunk *t);
+
+/* model_embed.c: reads rows of the embedding table, for tri__rows_read. */
+TRI_MUST_CHECK enum tri_status tri__rows_open(struct tri__rows **out, const struct tri_model *m,
+                                              enum tri_aio_engine engine, int timeout_ms,
+                                              struct tri_error *err);
+void tri__rows_close(struct tri__rows *rows);
 
 #endif

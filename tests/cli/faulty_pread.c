@@ -1,8 +1,9 @@
 /*
  * Preloaded into trireme by tests: pread of files whose name ends in .safetensors goes wrong while
  * the file that PREAD_FAULT names exists; its first word says how: eio, short, zero; stall,
- * they never end; slow, each takes a tenth of a second; count, nothing. The last three leave alone
- * the first thread, which opens the model; the last two add a byte to PREAD_FAULT.reads for each.
+ * they never end; hang, they end when the file is gone; slow, each takes a tenth of a second;
+ * count, nothing. The last four leave alone the first thread, which opens the model; the last two
+ * add a byte to PREAD_FAULT.reads for each.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,9 +57,16 @@ ssize_t pread(int fd, void *buf, size_t bytes, off_t offset)
     }
     if (!strcmp(how, "zero"))
         return 0;
-    if (!strcmp(how, "stall"))
+    if (!strcmp(how, "stall")) {
         while (gettid() != getpid())
             pause();
+        return real(fd, buf, bytes, offset);
+    }
+    if (!strcmp(how, "hang")) {
+        while (gettid() != getpid() && fault(how))
+            usleep(1000);
+        return real(fd, buf, bytes, offset);
+    }
     if (!strcmp(how, "slow") || !strcmp(how, "count")) {
         if (gettid() != getpid()) {
             count();

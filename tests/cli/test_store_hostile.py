@@ -143,6 +143,37 @@ class Stalled(FaultyReads, Home):
                              "--expert-ram", "40K", "--page-cache", "yes", *PROMPT, env=self.env),
                      "no read finished in 1.0 s")
 
+    def test_a_streamed_trunk(self):
+        """The same where layers are read every step; a pack is no shard, and is read."""
+        self.fault.write_text("stall")
+        flags = ("run", "--keep-nothing", "--io-timeout", "1", "--threads", "1", "--trunk", "stream", *PROMPT)
+        began = time.monotonic()
+        code, _, err = trireme(*flags, env=self.env)
+        self.assertEqual((code, err.count("\n")), (1, 2), err)  # a note that it is streamed, and
+        self.assertIn(".safetensors: no read of the trunk finished in 1.0 s", err)
+        self.assertGreater(time.monotonic() - began, 1.0)
+
+    def test_a_server_goes_on_when_the_drive_does(self):
+        """Requests end while the drive is silent, and are answered as before when it is not."""
+        with tempfile.TemporaryDirectory() as home:
+            server = Server("--trunk", "stream", "--io", "threads", "--io-timeout", "1", "--keep-nothing",
+                            model=copy_of_nano(home), env=self.env)
+            def text():
+                return server.chat("Hi", max_tokens=4)["choices"][0]["message"]["content"]
+
+            try:
+                want = text()
+                self.fault.write_text("hang")
+                for _ in range(2):
+                    status, data, _ = server.ask("POST", "/v1/chat/completions",
+                                                 {"messages": [{"role": "user", "content": "Bye"}], "max_tokens": 8})
+                    self.assertGreaterEqual(status, 500, data)
+                    self.assertIn(b"no read of the trunk finished", data)
+                self.fault.unlink()
+                self.assertEqual(text(), want)
+            finally:
+                self.assertEqual(server.close(), 0)
+
     def test_usage(self):
         for bad in ("0", "-1", "3601", "x"):
             self.refused(trireme("run", "--io-timeout", bad, "hi"), "1 to 3600")
