@@ -45,10 +45,12 @@ struct verify_args {
     int64_t threads;
 };
 
-/* One file with a published checksum: 64 hex digits are SHA-256, 40 the git blob's SHA-1. */
+/* One file with a published checksum: 64 hex digits are SHA-256, 40 the git blob's SHA-1. Or one
+ * without any, but with a twin: the same file in another folder must have the same bytes. */
 struct summed {
     char *name;
     const char *folder; /* NULL: in none */
+    const char *twin;   /* its folder; NULL: none is needed */
     char want[TRI_SHA_HEX_BYTES];
     enum tri_status status;
     struct tri_error err;
@@ -204,6 +206,37 @@ static enum tri_status read_hub(struct verify *v, const char *folder, struct tri
     return st;
 }
 
+/* The first folder before number `i` that holds this file too, if no list tells what it must be. */
+static const char *twin_of(const struct verify *v, int i, const char *name)
+{
+    for (int64_t f = 0; f < v->n; f++)
+        if (v->file[f].folder == folder_of(v, i) && !strcmp(v->file[f].name, name))
+            return NULL;
+    for (int j = 0; j < i; j++)
+        if (is_there(folder_of(v, j), name))
+            return folder_of(v, j);
+    return NULL;
+}
+
+static enum tri_status find_twins(struct verify *v, struct tri_error *err)
+{
+    enum tri_status st = TRI_OK;
+    for (int i = 1; i < folders(v) && !st; i++) {
+        DIR *dir = opendir(folder_of(v, i));
+        for (struct dirent *e = dir ? readdir(dir) : NULL; e && !st; e = readdir(dir)) {
+            size_t n = strlen(e->d_name);
+            struct summed f = { .name = e->d_name, .folder = folder_of(v, i) };
+            if (n > 12 && !strcmp(e->d_name + n - 12, ".safetensors"))
+                f.twin = twin_of(v, i, e->d_name);
+            if (f.twin)
+                st = add_file(v, &f, err);
+        }
+        if (dir)
+            closedir(dir);
+    }
+    return st;
+}
+
 static enum tri_status find_sums(struct verify *v, struct tri_error *err)
 {
     enum tri_status st = TRI_OK;
@@ -216,7 +249,7 @@ static enum tri_status find_sums(struct verify *v, struct tri_error *err)
         if (!v->source && (list || v->n > before))
             v->source = list ? "SHA256SUMS" : "hub metadata";
     }
-    return st;
+    return st ? st : find_twins(v, err);
 }
 
 static int count_bytes(void *arg, uint64_t bytes)
@@ -235,8 +268,27 @@ static int count_bytes(void *arg, uint64_t bytes)
     return 0;
 }
 
+static void check_twins(struct verify *v, struct summed *f)
+{
+    char path[8192], other[8192], got[TRI_SHA_HEX_BYTES];
+    snprintf(path, sizeof path, "%s/%s", f->folder, f->name);
+    snprintf(other, sizeof other, "%s/%s", f->twin, f->name);
+    f->status = tri_sha_file(got, TRI_SHA256, path, NULL, 0, count_bytes, v, &f->err);
+    if (!f->status)
+        f->status = tri_sha_file(f->want, TRI_SHA256, other, NULL, 0, count_bytes, v, &f->err);
+    if (!f->status && strcmp(got, f->want))
+        f->status = tri_fail(&f->err, TRI_FORMAT,
+                             "%s: differs from %s: one of the two is damaged, and no checksum says "
+                             "which",
+                             path, other);
+}
+
 static void check_file(struct verify *v, struct summed *f)
 {
+    if (f->twin) {
+        check_twins(v, f);
+        return;
+    }
     char path[8192], named[8192], got[TRI_SHA_HEX_BYTES], prefix[64];
     struct stat sb;
     bool git = strlen(f->want) == 40;
@@ -274,7 +326,8 @@ static enum tri_status hash_all(struct verify *v, struct tri_error *err)
         struct stat sb;
         const struct summed *f = &v->file[i];
         snprintf(path, sizeof path, "%s/%s", f->folder ? f->folder : "", f->name);
-        v->total_bytes += !f->folder || stat(path, &sb) ? 0 : (uint64_t)sb.st_size;
+        uint64_t bytes = !f->folder || stat(path, &sb) ? 0 : (uint64_t)sb.st_size;
+        v->total_bytes += f->twin ? 2 * bytes : bytes;
     }
     v->begin_s = tri_clock_s();
     tri_pool_for(pool, v->n, 1, check_files, v);
@@ -373,7 +426,8 @@ static void report_whole(const struct verify *v, uint64_t bytes)
     if (v->source)
         printf("%" PRId64 " files equal their checksums (%s)\n", v->n, v->source);
     else
-        printf("no checksums in the folder, so only the structure of its shards was checked\n");
+        printf("no checksums in the folder, so only the structure of its shards was checked%s\n",
+               v->n ? ", and that copies are equal" : "");
     if (v->packs.packs)
         printf("%s: %" PRId64 " packs of these shards, %" PRId64 " records (%s) equal their "
                "checksums\n",
@@ -397,9 +451,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->json = true;
         return 0;
     case KEY_SHARD_DIR:
-        if (a->shard_dirs.n == TRI_WEIGHTS_MAX_FOLDERS)
-            argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
-        a->shard_dirs.name[a->shard_dirs.n++] = arg;
+        tri_take_shard_dir(state, arg, &a->shard_dirs);
         return 0;
     case 't':
         if (!tri_parse_int(arg, 1, TRI_POOL_MAX_THREADS, &a->threads))
@@ -425,7 +477,8 @@ static const struct argp verify_argp = {
     "MODEL",
     "Checks a downloaded model: every checksum of SHA256SUMS or of the hub's metadata if there are "
     "any, the structure of every shard, and each record of the packs that `trireme pack` left. "
-    "Copies of a shard in several folders are all checked. Exit code 1: something is wrong.\v"
+    "Copies of a shard in several folders are all checked, without checksums against each other. "
+    "Exit code 1: something is wrong.\v"
     "Example:\n  trireme verify kimi-k3/ --shard-dir /mnt/b/kimi-k3 --json",
     NULL,
     NULL,

@@ -242,6 +242,15 @@ static error_t parse_format(int key, const char *arg, const struct argp_state *s
     }
 }
 
+void tri_take_shard_dir(struct argp_state *state, const char *arg, struct tri_folders *to)
+{
+    if (!*arg)
+        argp_error(state, "--shard-dir: an empty name is no folder");
+    if (to->n == TRI_WEIGHTS_MAX_FOLDERS)
+        argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
+    to->name[to->n++] = arg;
+}
+
 static error_t parse_flag(int key, char *arg, struct argp_state *state)
 {
     struct tri_model_flags *f = state->input;
@@ -269,9 +278,7 @@ static error_t parse_flag(int key, char *arg, struct argp_state *state)
         parse_int_flag(state, "layers", arg, TRI_SPEC_MAX_LAYERS, &o->layers);
         return 0;
     case KEY_SHARD_DIR:
-        if (o->shard_dirs.n == TRI_WEIGHTS_MAX_FOLDERS)
-            argp_error(state, "--shard-dir: at most %d", TRI_WEIGHTS_MAX_FOLDERS);
-        o->shard_dirs.name[o->shard_dirs.n++] = arg;
+        tri_take_shard_dir(state, arg, &o->shard_dirs);
         return 0;
     default:
         st = parse_format(key, arg, state, o);

@@ -42,6 +42,9 @@ TRI_MUST_CHECK enum tri_status tri_flags_pack(const struct tri_model_flags *flag
                                               struct tri_pack_report *report,
                                               struct tri_error *err);
 
+/* One more --shard-dir; a usage error of the parser's when it is empty or one too many. */
+void tri_take_shard_dir(struct argp_state *state, const char *arg, struct tri_folders *to);
+
 /* "20G", "512M", "1.5T", "4096": binary units, whole bytes. False when it is no size or overflows.
  */
 bool tri_parse_size(const char *text, uint64_t *bytes);

@@ -99,7 +99,7 @@ void tri_model_close(struct tri_model *model);
 struct tri_pack_report {
     char folder[4000];
     uint64_t bytes;      /* of all files with weights */
-    uint64_t kept_bytes; /* of those, found whole from an earlier, interrupted run */
+    uint64_t kept_bytes; /* of those, found there and equal to their checksums */
 };
 
 /*

@@ -6,8 +6,9 @@
  *                             {layer-0000.sum, ...}                        tri_hash64 of each piece
  *                             index.json                                   written last
  *
- * Experts are never copied. Every piece of 32 MiB has its checksum and is checked when it is read;
- * a damaged one is an error that names the file and the byte, never a silent return to the shards.
+ * Experts are never copied. Every piece of 32 MiB has its checksum, which begins with the model's
+ * fingerprint, and is checked when it is read; a damaged one is an error that names the file and
+ * the byte, never a silent return to the shards.
  */
 #include "model/model_trunk.h"
 
@@ -25,7 +26,7 @@
 #include "base/json.h"
 #include "os/direct.h"
 
-enum { VERSION = 1, MAX_INDEX_BYTES = 1 << 20 };
+enum { VERSION = 2, MAX_INDEX_BYTES = 1 << 20 };
 static const uint64_t PIECE_BYTES = 32 << 20;
 
 static const char *format_name(enum tri_trunk format)
@@ -57,6 +58,11 @@ static uint64_t piece_bytes(uint64_t bytes, uint64_t piece)
 {
     uint64_t left = bytes - piece * PIECE_BYTES;
     return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+static uint64_t sum_of(const struct tri__pack *p, const void *data, uint64_t bytes)
+{
+    return tri_hash64(p->t->m->whole_fingerprint, data, bytes);
 }
 
 /* Whole file of a known size, or TRI_FORMAT. */
@@ -106,7 +112,7 @@ static enum tri_status read_piece(const struct reading *r, uint64_t piece, char 
                             at + got);
         got += (uint64_t)n;
     }
-    if (tri_hash64(0, dst, bytes) != r->sums[piece])
+    if (sum_of(r->p, dst, bytes) != r->sums[piece])
         return tri_fail(err, TRI_FORMAT,
                         "%s: damaged at bytes %" PRIu64 " to %" PRIu64
                         "; remove the folder and pack again",
@@ -367,20 +373,20 @@ static enum tri_status write_file(const char *path, const void *data, uint64_t b
     return st;
 }
 
-/* Written by an earlier, interrupted run: the sums come after the block, so both mean whole. */
-static bool already_there(const struct tri__pack *p, int64_t unit)
+/* Written by an earlier run, from these shards, and still whole: it is read to `block` to know. */
+static bool already_there(const struct tri__pack *p, int64_t unit, char *block,
+                          struct tri_pool *pool)
 {
-    char bin[4096], sum[4096];
-    struct stat a, b;
-    uint64_t bytes = p->t->unit[unit].bytes;
+    char bin[4096];
+    struct stat sb;
+    struct tri_error why = { 0 };
     unit_path(bin, p, unit, "bin");
-    unit_path(sum, p, unit, "sum");
-    return stat(bin, &a) == 0 && stat(sum, &b) == 0 && (uint64_t)a.st_size == bytes &&
-           (uint64_t)b.st_size == pieces_of(bytes) * 8;
+    return stat(bin, &sb) == 0 && (uint64_t)sb.st_size == p->t->unit[unit].bytes &&
+           tri__pack_read(p, unit, block, pool, &why) == TRI_OK;
 }
 
 static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struct tri_pool *pool,
-                                  struct tri_error *err)
+                                  uint64_t *kept_bytes, struct tri_error *err)
 {
     struct tri__trunk *t = p->t;
     uint64_t bytes = t->unit[unit].bytes, pieces = pieces_of(bytes);
@@ -390,10 +396,14 @@ static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struc
     enum tri_status st = sums ? TRI_OK : tri_fail(err, TRI_NOMEM, "no memory to pack");
     if (!st)
         st = tri_budget_alloc(t->m->budget, TRI_MEM_SCRATCH, bytes, &block, err);
+    if (!st && already_there(p, unit, block, pool)) {
+        *kept_bytes += bytes;
+        goto out;
+    }
     if (!st)
         st = tri__trunk_load_unit(t, (int32_t)unit, block, pool, err);
     for (uint64_t i = 0; i < pieces && !st; i++)
-        sums[i] = tri_hash64(0, (char *)block + i * PIECE_BYTES, piece_bytes(bytes, i));
+        sums[i] = sum_of(p, (char *)block + i * PIECE_BYTES, piece_bytes(bytes, i));
     if (!st) {
         unit_path(path, p, unit, "bin");
         st = write_file(path, block, bytes, err);
@@ -402,6 +412,7 @@ static enum tri_status write_unit(const struct tri__pack *p, int64_t unit, struc
         unit_path(path, p, unit, "sum");
         st = write_file(path, sums, pieces * sizeof *sums, err);
     }
+out:
     tri_budget_free(t->m->budget, TRI_MEM_SCRATCH, block, bytes);
     tri_free(sums);
     return st;
@@ -455,10 +466,7 @@ enum tri_status tri__pack_write(struct tri__trunk *t, const char *model,
         st = tri__loader_open(t, r.bytes, &own, err);
     uint64_t done = 0;
     for (int64_t u = 0; u < t->n_units && !st; u++) {
-        if (already_there(&p, u))
-            r.kept_bytes += t->unit[u].bytes;
-        else
-            st = write_unit(&p, u, own ? own : t->m->pool, err);
+        st = write_unit(&p, u, own ? own : t->m->pool, &r.kept_bytes, err);
         done += t->unit[u].bytes;
         if (!st && tri_tick(progress, "trunk", done, r.bytes))
             st = tri_fail(err, TRI_CANCELLED, "stopped; the same command goes on from here");

@@ -89,6 +89,35 @@ class Pack(unittest.TestCase):
         self.assertIn("were there already", out)
         self.assertEqual(self.logits("--trunk", "int4")[1], want)
 
+    def test_packing_again_mends(self):
+        """What has the right size and other bytes is written anew: damaged, or of other shards."""
+        want = self.logits("--trunk", "int8")[1]
+        folder = self.pack("int8")
+        code, out, _ = trireme("pack", self.model, "--trunk", "int8")
+        self.assertEqual(code, 0)
+        all_kept = out.split("of which")[1]
+        for name in ("layer-0001.bin", "layer-0001.sum"):
+            data = bytearray((folder / name).read_bytes())
+            data[len(data) // 2] ^= 1
+            (folder / name).write_bytes(data)
+            self.assertEqual(trireme("verify", self.model)[0], 1)
+            code, out, err = trireme("pack", self.model, "--trunk", "int8")
+            self.assertEqual((code, err), (0, ""))
+            self.assertNotIn(all_kept, out)
+            self.assertEqual(trireme("verify", self.model)[0], 0)
+            self.assertEqual(self.logits("--trunk", "int8")[1], want)
+        make_tiny.write(self.model, seed=7)  # as a newer download of the same shape
+        for left in ("finished", "interrupted"):
+            if left == "interrupted":
+                (folder / "index.json").unlink(missing_ok=True)
+            code, _, err = trireme("pack", self.model, "--trunk", "int8")
+            self.assertEqual((code, err), (0, ""))
+            got = self.logits("--trunk", "int8")[1]
+            shutil.move(folder, folder.with_name("away"))
+            self.assertEqual(got, self.logits("--trunk", "int8")[1], left)
+            shutil.move(folder.with_name("away"), folder)
+            make_tiny.write(self.model, seed=8)
+
     def test_a_pack_of_another_model_is_ignored_with_a_note(self):
         folder = self.pack("int8")
         other = pathlib.Path(self.keep.name) / "other"

@@ -136,6 +136,22 @@ class Verify(unittest.TestCase):
         self.flip(moved)
         self.assertEqual(verify(self.folder, "--shard-dir", other)[0], 0)
         self.assertEqual(verify(self.folder, "--shard-dir", self.folder / "nowhere")[0], 1)
+        code, _, err = verify(self.folder, "--shard-dir", "")
+        self.assertEqual(code, 2)
+        self.assertIn("--shard-dir: an empty name is no folder", err)
+
+    def test_copies_without_checksums(self):
+        other = self.folder / "second"
+        other.mkdir()
+        copy = other / self.shard.name
+        shutil.copy(self.shard, copy)
+        code, out, err = verify(self.folder, "--shard-dir", other)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("copies are equal", out)
+        self.flip(copy)
+        code, _, err = verify(self.folder, "--shard-dir", other)
+        self.assertEqual((code, err.count("\n")), (1, 1), err)
+        self.assertIn(f"{copy}: differs from {self.shard}", err)
 
 
 class Packs(unittest.TestCase):
