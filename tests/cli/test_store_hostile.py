@@ -218,6 +218,63 @@ class Killed(Home):
         self.assertEqual(sorted(os.listdir(model / ".trireme")), ["experts.heat", "lock"])
 
 
+class Mounts(Home):
+    """Real file systems that are full or read-only, in a mount namespace that ends with each script."""
+
+    def script(self, text):
+        if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True).returncode:
+            print("SKIP: no mounts in a namespace of one's own here")
+            self.skipTest("no mounts in a namespace of one's own here")
+        done = subprocess.run(["unshare", "-rm", "bash", "-ec", text, "x", TRIREME, self.model, *PROMPT], text=True,
+                              capture_output=True, timeout=120, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout, done.stderr
+
+    def setUp(self):
+        super().setUp()
+        self.model = copy_of_nano(self.home)
+
+    def test_a_full_disk(self):
+        fill = 'mkdir -p "$D"; mount -t tmpfs -o size=1m tmpfs "$D"; T=$1; M=$2; shift 2; '
+        code, out, err = self.script('D=$2/trireme-pack-int8; ' + fill + """
+            ! "$T" pack "$M" --trunk int8
+            ls "$D"
+            "$T" run -m "$M" --trunk int8 --keep-nothing "$@" """)
+        self.assertEqual(code, 0, err)
+        self.assertIn("No space left on device", err)
+        self.assertIn("layer-0000.sum", out)
+        self.assertNotIn("index.json", out)
+        self.assertNotIn(".new", out)
+        code, out, err = self.script('D=$2/.trireme; ' + fill + """
+            dd if=/dev/zero of="$D/fill" bs=64k count=99 2> /dev/null || true
+            "$T" run -m "$M" --expert-ram 60K "$@"
+            ls "$D" """)
+        self.assertEqual(code, 0, err)
+        self.assertIn("statistics of experts are not kept", err)
+        self.assertEqual(out.split()[-2:], ["fill", "lock"])
+        code, _, err = self.script('D=$2/full; ' + fill + """
+            dd if=/dev/zero of="$D/fill" bs=64k count=99 2> /dev/null || true
+            ! "$T" run -m "$M" --keep-nothing --trace "$D/trace" "$@" """)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(err, "cannot write .*/trace: No space left on device")
+
+    def test_a_read_only_mount(self):
+        """What is there is used, nothing is written, and only what must write fails."""
+        mount = 'T=$1; M=$2; shift 2; mount --bind "$M" "$M"; mount -o remount,ro,bind "$M"; '
+        flags = ("run", "-m", self.model, "--expert-ram", "60K", "--trunk", "int4", *PROMPT)
+        _, want, _ = trireme(*flags)
+        self.assertEqual(trireme("pack", self.model, "--trunk", "int4")[0], 0)
+        heat = (self.model / ".trireme" / "experts.heat").read_bytes()
+        code, out, err = self.script(mount + '"$T" run -m "$M" --expert-ram 60K --trunk int4 "$@"')
+        self.assertEqual((code, out), (0, want), err)
+        self.assertIn("Read-only file system", err)
+        for command in ('pack "$M" --trunk int8', 'pack "$M" --trunk int4',
+                        'run -m "$M" --keep-nothing --trace "$M/trace" "$@"'):
+            self.refused(self.script(mount + f'"$T" {command}'), "cannot create", "Read-only file system")
+        self.assertEqual(self.script(mount + '"$T" verify "$M"')[0], 0)
+        self.assertEqual((self.model / ".trireme" / "experts.heat").read_bytes(), heat)
+        self.assertFalse((self.model / "trireme-pack-int8").exists())
+
+
 class Disks(Home):
     def test_a_pack_over_the_file_limit(self):
         """As a disk that is full: one line, nothing that looks whole, and the same command goes on."""
