@@ -1,7 +1,8 @@
 /*
  * Measuring: each row is repeated on states brought back to the same depth, a pass of the read test
  * between two repetitions, so that speed and limit are of the same minute. The first repetition is
- * not counted; it warms up and counts which experts are used.
+ * not counted; it warms up and counts which experts are used, and of a long prompt it takes only
+ * the first steps.
  */
 #include "cli/speed.h"
 
@@ -32,6 +33,8 @@ struct run {
     uint8_t *seen; /* [experts] of one layer and step */
     double distinct, steps;
 };
+
+enum { WARM_STEPS = 8 }; /* most of a prompt in the repetition that is not counted */
 
 static int32_t random_token(struct run *r)
 {
@@ -140,6 +143,12 @@ static void add_cost(struct run *r, struct speed_row *row)
     }
 }
 
+static int64_t warm_tokens(const struct run *r, const struct speed_row *row)
+{
+    int64_t most = WARM_STEPS * tri_model_chunk_tokens(r->o->model);
+    return row->tokens < most ? row->tokens : most;
+}
+
 static enum tri_status repeat(struct run *r, struct speed_row *row, struct tri_error *err)
 {
     int64_t states = row->decode ? row->batch : 1;
@@ -157,7 +166,8 @@ static enum tri_status repeat(struct run *r, struct speed_row *row, struct tri_e
         if (row->decode)
             st = decode(r, row, rep < 0, err);
         else
-            st = prefill(r, r->state[0], row->tokens, true, rep < 0, err);
+            st = prefill(r, r->state[0], rep < 0 ? warm_tokens(r, row) : row->tokens, true, rep < 0,
+                         err);
         double spent = tri_clock_s() - begin;
         tri_model_profile(r->o->model, NULL);
         if (st)

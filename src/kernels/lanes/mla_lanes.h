@@ -8,16 +8,14 @@
 #ifndef TRI_KERNELS_MLA_LANES_H
 #define TRI_KERNELS_MLA_LANES_H
 
-#include <math.h>
 #include <string.h>
-#include "kernels/lanes/math_lanes.h"
+#include "kernels/lanes/mla_softmax.h"
 
 #if defined(TRI_LANES)
 
 enum {
     MLA_QUERIES = 8, /* of a walk */
     MLA_WALKS = 8,
-    MLA_ROWS = 64,
     MLA_TOGETHER = 8, /* rows whose sums are folded together */
     MLA_WIDTH = 1024, /* most values of a row; the reference takes wider ones */
 #if defined(__AVX512F__)
@@ -33,8 +31,7 @@ struct mla_walk {
     float *ol[MLA_QUERIES];
     int64_t seen[MLA_QUERIES]; /* rows each may look at */
     int64_t most;              /* of seen */
-    float best[MLA_QUERIES];
-    double sum[MLA_QUERIES];
+    struct mla_running softmax[MLA_QUERIES];
     float p[MLA_QUERIES][MLA_ROWS]; /* products with the rows of a block, then shares */
 };
 
@@ -44,15 +41,6 @@ struct mla_block {
     const float *rows;
     int64_t from, n;
 };
-
-static inline v16 mla_e4m3(const char *row)
-{
-    /* The bits moved to float32's places, whose exponent counts from 120 more. */
-    w16 b = w16_u8(row);
-    w16 bits =
-        w16_add(w16_left(w16_and(b, w16_set(0x7f)), 20), w16_left(w16_and(b, w16_set(0x80)), 24));
-    return v16_mul(v16_bits(bits), v16_set(0x1p120f));
-}
 
 /* Decodes n rows from `first` of the cache on. */
 static void mla_decode(const struct tri_mla_args *a, float *out, int64_t first, int64_t n)
@@ -115,32 +103,6 @@ static void mla_score_all(struct mla_walk *w, const struct mla_block *b, int64_t
         mla_score(w, b, r, i, 1);
 }
 
-/* Turns query i's products of n rows into shares; returns what its earlier sums are to be
- * multiplied by. */
-static inline float mla_soften(struct mla_walk *w, int i, int64_t n, float scale)
-{
-    float *p = w->p[i];
-    v16 s[MLA_ROWS / 16], sum = v16_set(0), none = v16_set(-INFINITY), high = v16_set(w->best[i]);
-    for (int64_t r = n > 0 ? n : 0; r < MLA_ROWS; r++)
-        p[r] = -INFINITY;
-    for (int k = 0; k < MLA_ROWS / 16; k++) {
-        s[k] = v16_mul(v16_load(p + 16 * k), v16_set(scale));
-        high = v16_max(high, s[k]);
-    }
-    float top = v16_top(high);
-    float keep = top > w->best[i] ? expf(w->best[i] - top) : 1;
-    for (int k = 0; k < MLA_ROWS / 16; k++) {
-        v16 e = lanes_exp(v16_sub(s[k], v16_set(top)));
-        e = v16_less(none, s[k], e,
-                     v16_less(s[k], v16_set(INFINITY), v16_set(0), s[k])); /* NaN stays */
-        v16_store(p + 16 * k, e);
-        sum = v16_add(sum, e);
-    }
-    w->sum[i] = w->sum[i] * (double)keep + (double)v16_sum(sum);
-    w->best[i] = top;
-    return keep;
-}
-
 /* Adds the block's latents, columns c .. c + 16 v, to the sums of q queries (q and v constants). */
 static inline __attribute__((always_inline)) void mla_add(const struct mla_walk *w,
                                                           const struct mla_block *b,
@@ -172,7 +134,7 @@ static inline __attribute__((always_inline)) void mla_advance(struct mla_walk *w
     float keep[MLA_QUERIES];
     for (int i = 0; i < q; i++) {
         int64_t mine = w->seen[i] - b->from;
-        keep[i] = mla_soften(w, i, mine < b->n ? mine : b->n, b->a->scale);
+        keep[i] = mla_soften(&w->softmax[i], w->p[i], mine < b->n ? mine : b->n, b->a->scale);
     }
     int64_t c = 0;
     for (; c + 16 * v <= b->a->rank; c += 16 * v)
@@ -211,8 +173,7 @@ static void mla_begin(struct mla_walk *w, const struct tri_mla_args *a, int64_t 
         w->ol[i] = a->ol + at * a->rank;
         w->seen[i] = a->past + t + 1;
         w->most = w->seen[i] > w->most ? w->seen[i] : w->most;
-        w->best[i] = -INFINITY;
-        w->sum[i] = 0;
+        w->softmax[i] = (struct mla_running){ .best = -INFINITY };
         memset(w->ol[i], 0, (size_t)a->rank * sizeof *w->ol[i]);
     }
 }
@@ -220,7 +181,7 @@ static void mla_begin(struct mla_walk *w, const struct tri_mla_args *a, int64_t 
 static void mla_end(const struct mla_walk *w, int64_t rank)
 {
     for (int i = 0; i < w->queries; i++) {
-        v16 inverse = v16_set((float)(1 / w->sum[i]));
+        v16 inverse = v16_set((float)(1 / w->softmax[i].sum));
         for (int64_t c = 0; c < rank; c += 16)
             v16_store(w->ol[i] + c, v16_mul(v16_load(w->ol[i] + c), inverse));
     }

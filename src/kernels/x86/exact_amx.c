@@ -16,7 +16,7 @@
 #endif
 
 #include <string.h>
-#include "kernels/x86/quant_tile.h"
+#include "kernels/x86/bf16_parts.h"
 #include "kernels/x86/tile_config.h"
 
 enum {
@@ -26,7 +26,6 @@ enum {
     BLOCK_STEPS = 8, /* steps of columns split at once: 192 KiB stay in the second cache */
     BLOCK_TOKENS = BLOCK_TILES * TOKENS,
     BLOCK_COLS = BLOCK_STEPS * STEP,
-    PARTS = 3,     /* of an activation */
     FEW_TILES = 4, /* of rows, multiplied side by side by few tokens */
 };
 
@@ -50,22 +49,6 @@ struct weights {
     __m512i of[BLOCK_STEPS][ROWS];
 };
 
-/* The upper halves of 16 + 16 floats: bf16 by truncation. */
-TRI_INLINE __m512i upper(__m512 a, __m512 b)
-{
-    const __m512i odd =
-        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
-                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
-    return _mm512_permutex2var_epi16(_mm512_castps_si512(a), odd, _mm512_castps_si512(b));
-}
-
-/* What truncation to bf16 leaves of x: exact. */
-TRI_INLINE __m512 below(__m512 x)
-{
-    const __m512i top = _mm512_set1_epi32((int)0xffff0000u);
-    return _mm512_sub_ps(x, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), top)));
-}
-
 static __mmask16 first_floats(int64_t n)
 {
     return n >= 16 ? 0xffff : n > 0 ? (__mmask16)((1u << n) - 1) : 0;
@@ -80,11 +63,10 @@ static void split(struct inputs *in, const struct tri_matmul_args *a, int64_t t0
             __m512i(*part)[TOKENS] = in->part[t / TOKENS][c / STEP];
             __m512 low = _mm512_maskz_loadu_ps(first_floats(cols - c), x + c);
             __m512 high = _mm512_maskz_loadu_ps(first_floats(cols - c - 16), x + c + 16);
-            for (int p = 0; p < PARTS; p++) {
-                part[p][t % TOKENS] = upper(low, high);
-                low = below(low);
-                high = below(high);
-            }
+            __m512i of[PARTS];
+            split32(of, low, high);
+            for (int p = 0; p < PARTS; p++)
+                part[p][t % TOKENS] = of[p];
         }
     }
 }
@@ -98,14 +80,6 @@ TRI_INLINE __m512 scales_of(const struct rows *p, int64_t g)
         bits[r] = e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23;
     }
     return _mm512_loadu_ps(bits);
-}
-
-/* A pair of columns of sixteen rows as bf16, which they are exactly. */
-TRI_INLINE __m512i pair_of(__m512 even, __m512 odd)
-{
-    const __m512i top = _mm512_set1_epi32((int)0xffff0000u);
-    __m512i a = _mm512_castps_si512(even), b = _mm512_castps_si512(odd);
-    return _mm512_or_si512(_mm512_srli_epi32(a, 16), _mm512_and_si512(b, top));
 }
 
 /* 32 columns of BF16 rows, of which n are there: two columns are one unit already. */
@@ -381,12 +355,7 @@ static void configure_one(int64_t rows)
 static void split_one(struct one *in, const float *x)
 {
     for (int64_t c = 0; c < in->cols; c += STEP) {
-        __m512 low = _mm512_loadu_ps(x + c), high = _mm512_loadu_ps(x + c + 16);
-        for (int p = 0; p < PARTS; p++) {
-            in->part[c / STEP][p] = upper(low, high);
-            low = below(low);
-            high = below(high);
-        }
+        split32(in->part[c / STEP], _mm512_loadu_ps(x + c), _mm512_loadu_ps(x + c + 16));
     }
 }
 
