@@ -45,10 +45,10 @@ enum tri_status tri__rows_read(const struct tri_model *m, int64_t id, float *out
                                struct tri_error *err)
 {
     struct tri__rows *r = m->trunk->rows;
-    enum tri_status st = TRI_OK;
-    /* One that was given up: the buffer is the drive's until it is here, however it went. */
-    if (tri_aio_in_flight(r->aio))
-        st = await_row(r, err) == TRI_TIMEOUT ? TRI_TIMEOUT : TRI_OK;
+    struct tri_error given_up = { 0 };
+    /* The buffer is the drive's until a read that was given up is here, however it went. */
+    if (tri_aio_in_flight(r->aio) && await_row(r, &given_up) == TRI_TIMEOUT)
+        return tri_fail(err, TRI_TIMEOUT, "%s", given_up.text);
     const struct tri_aio_read read = { .fd = r->fd,
                                        .dst = r->row,
                                        .offset_bytes =
@@ -56,8 +56,7 @@ enum tri_status tri__rows_read(const struct tri_model *m, int64_t id, float *out
                                        .bytes = r->row_bytes,
                                        .need_bytes = r->row_bytes,
                                        .tag = (uint64_t)id };
-    if (!st)
-        st = tri_aio_submit(r->aio, &read, err);
+    enum tri_status st = tri_aio_submit(r->aio, &read, err);
     if (!st)
         st = await_row(r, err);
     if (!st)
