@@ -1,6 +1,6 @@
 /*
- * One request being answered: its jobs, and the way of every token from id to text: output parser
- * (or detokenizer), stop strings over the answer alone, then the dialect's format.
+ * One request being answered: its jobs, what they tell, through choice.c to the dialect's format,
+ * and its end.
  */
 #include "api/api_priv.h"
 
@@ -40,26 +40,12 @@ struct tri__exchange *tri__exchange_new(struct tri_api *api, struct tri_http_req
     return x;
 }
 
-static void choice_fini(struct tri__choice *c)
-{
-    tri_job_release(c->job);
-    tri_parser_close(c->parser);
-    tri_stop_close(c->stop);
-    tri_buf_fini(&c->content);
-    tri_buf_fini(&c->logprobs);
-    tri_buf_fini(&c->piece);
-    tri_buf_fini(&c->item);
-    tri_buf_fini(&c->items);
-    tri_buf_fini(&c->offsets);
-    tri_ids_fini(&c->sampled);
-}
-
 void tri__exchange_free(struct tri__exchange *x)
 {
     if (!x)
         return;
     for (int64_t i = 0; i < x->n_choices; i++)
-        choice_fini(&x->choice[i]);
+        tri__choice_fini(&x->choice[i]);
     if (x->prev)
         x->prev->next = x->next;
     else if (x->api->first == x)
@@ -158,12 +144,9 @@ static void count_longest(const struct tri__exchange *x)
 /* What found no room in a buffer is told as a fault, never left out. */
 static bool is_whole(const struct tri__exchange *x)
 {
-    for (int64_t i = 0; i < x->n_choices; i++) {
-        const struct tri__choice *c = &x->choice[i];
-        if (c->content.failed || c->logprobs.failed || c->piece.failed || c->item.failed ||
-            c->items.failed || c->offsets.failed)
+    for (int64_t i = 0; i < x->n_choices; i++)
+        if (!tri__choice_is_whole(&x->choice[i]))
             return false;
-    }
     return !x->out.failed;
 }
 
@@ -228,95 +211,6 @@ void tri__call_id(char out[40], const struct tri__choice *c, size_t call)
     snprintf(out, 40, "call_%016llx%08zx", (unsigned long long)c->call_salt, call);
 }
 
-/* --- from id to text ------------------------------------------------------------------------- */
-
-static void emit_content(void *arg, const char *bytes, size_t n)
-{
-    struct tri__choice *c = arg;
-    if (n == 0)
-        return;
-    tri_buf_add(&c->content, bytes, n);
-    if (c->x->p.stream && c->x->request)
-        c->x->format->text(c, TRI_EVENT_CONTENT, bytes, n);
-}
-
-static void on_parsed(void *arg, const struct tri_event *event)
-{
-    struct tri__choice *c = arg;
-    struct tri__exchange *x = c->x;
-    if (c->found >= 0)
-        return;
-    if (event->kind == TRI_EVENT_CONTENT) {
-        c->found = tri_stop_feed(c->stop, event->text, event->bytes, emit_content, c);
-        return;
-    }
-    if (!x->p.stream || !x->request)
-        return;
-    if (event->kind == TRI_EVENT_REASONING)
-        x->format->text(c, event->kind, event->text, event->bytes);
-    else
-        x->format->call(c, event);
-}
-
-static bool take_token(struct tri__choice *c, int32_t id, struct tri_error *err)
-{
-    c->completion_tokens++;
-    if (tri_ids_add(&c->sampled, id) != TRI_OK)
-        return tri_fail(err, TRI_NOMEM, "no memory") == TRI_OK;
-    if (c->parser && !tri_parser_ended(c->parser)) {
-        c->reasoning_tokens += tri_parser_channel(c->parser) == TRI_CHANNEL_THINK;
-        return tri_parser_push(c->parser, id, err) == TRI_OK;
-    }
-    /* Plain text; also what comes after a chat's end with ignore_eos, so that each token shows. */
-    tri_buf_clear(&c->piece);
-    if (tri_detok_push(&c->detok, id, &c->piece, err) != TRI_OK)
-        return false;
-    if (c->piece.len_bytes)
-        c->found = tri_stop_feed(c->stop, c->piece.data, c->piece.len_bytes, emit_content, c);
-    return true;
-}
-
-void tri__put_token_text(struct tri_buf *out, const struct tri_api *api, int32_t id)
-{
-    size_t bytes = 0;
-    const char *text = tri_token_bytes(api->options.tok, id, &bytes);
-    struct tri_utf8_hold hold = { 0 };
-    struct tri_buf valid;
-    tri_buf_init(&valid, 4 * TRI_TOKEN_MAX_BYTES);
-    tri_utf8_push(&hold, text ? text : "", text ? bytes : 0, &valid);
-    tri_utf8_finish(&hold, &valid);
-    tri_json_quote(out, valid.data ? valid.data : "", valid.len_bytes);
-    tri_buf_fini(&valid);
-}
-
-static void put_token(struct tri_buf *out, const struct tri__choice *c, int32_t id, float logprob)
-{
-    size_t bytes = 0;
-    const char *text = tri_token_bytes(c->x->api->options.tok, id, &bytes);
-    tri_buf_puts(out, "{\"token\":");
-    tri__put_token_text(out, c->x->api, id);
-    tri_buf_printf(out, ",\"logprob\":%.6f,\"bytes\":[", (double)logprob);
-    for (size_t i = 0; text && i < bytes; i++)
-        tri_buf_printf(out, i ? ",%d" : "%d", (unsigned char)text[i]);
-    tri_buf_puts(out, "]");
-}
-
-void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *e)
-{
-    struct tri_buf *out = &c->logprobs;
-    if (out->len_bytes)
-        tri_buf_putc(out, ',');
-    put_token(out, c, e->chosen.id, e->chosen.logprob);
-    tri_buf_puts(out, ",\"top_logprobs\":[");
-    for (int64_t i = 0; i < e->n_top; i++) {
-        if (i)
-            tri_buf_putc(out, ',');
-        put_token(out, c, e->top[i].id, e->top[i].logprob);
-        tri_buf_putc(out, '}');
-    }
-    tri_buf_puts(out, "]}");
-}
-
 static bool is_end_id(const struct tri_api *api, int32_t id)
 {
     for (size_t i = 0; i < api->options.n_stop_ids; i++)
@@ -327,26 +221,10 @@ static bool is_end_id(const struct tri_api *api, int32_t id)
 
 /* --- the end of a choice --------------------------------------------------------------------- */
 
-static void finish_text(struct tri__choice *c, enum tri_job_end end)
-{
-    bool cut = end != TRI_JOB_STOP || c->found >= 0;
-    c->finish = cut && c->found < 0 ? "length" : "stop";
-    if (c->parser) {
-        if (tri_parser_finish(c->parser, cut, &c->turn, NULL) == TRI_OK && c->found < 0)
-            c->finish = tri_finish_name(c->turn.finish);
-    }
-    tri_buf_clear(&c->piece);
-    tri_detok_finish(&c->detok, &c->piece);
-    if (c->piece.len_bytes && c->found < 0)
-        c->found = tri_stop_feed(c->stop, c->piece.data, c->piece.len_bytes, emit_content, c);
-    if (c->found < 0)
-        tri_stop_flush(c->stop, emit_content, c);
-}
-
 static void finish_choice(struct tri__choice *c, enum tri_job_end end)
 {
     struct tri__exchange *x = c->x;
-    finish_text(c, end);
+    tri__choice_finish_text(c, end);
     if (c->parser && end == TRI_JOB_STOP && c->found < 0)
         tri__turns_keep(x->api->turns, c);
     c->done = true;
@@ -403,7 +281,7 @@ static bool take_event(struct tri__choice *c, const struct tri_job_event *e)
         tell_times(c);
         if (c->x->p.logprobs && (!ends || !c->parser)) /* a chat's end is no part of its answer */
             c->x->format->logprob(c, e);
-        if (!take_token(c, e->token, &err)) {
+        if (!tri__choice_take(c, e->token, &err)) {
             err.status = TRI_FORMAT; /* what the model wrote is not the client's fault */
             fail_choice(c, &err);
             return false;
@@ -494,33 +372,6 @@ void tri__exchange_tick(struct tri_api *api)
 
 /* --- starting -------------------------------------------------------------------------------- */
 
-static bool open_choice(struct tri__exchange *x, struct tri__choice *c, struct tri_error *err)
-{
-    c->x = x;
-    c->found = -1;
-    tri_buf_init(&c->content, TRI_TURN_MAX_BYTES);
-    tri_buf_init(&c->logprobs, TRI__API_MAX_OUT_BYTES);
-    tri_buf_init(&c->piece, TRI_TURN_MAX_BYTES);
-    tri_buf_init(&c->item, TRI_TURN_MAX_BYTES);
-    tri_buf_init(&c->items, TRI__API_MAX_OUT_BYTES);
-    tri_buf_init(&c->offsets, TRI__API_MAX_OUT_BYTES);
-    char hex[17];
-    tri__random_hex(hex, 16);
-    if (sscanf(hex, "%16lx", &c->call_salt) != 1)
-        c->call_salt = (uint64_t)x->created;
-    if (tri_stop_open(&c->stop, x->p.stop, (int64_t)x->p.n_stop, err) != TRI_OK)
-        return false;
-    tri_detok_init(&c->detok, x->api->options.tok, true);
-    if (!x->prompt)
-        return true;
-    struct tri_parser_options o = { .start = tri_prompt_start(x->prompt),
-                                    .event = on_parsed,
-                                    .arg = c };
-    o.names = tri_prompt_tools(x->prompt, &o.name_count);
-    o.tools = o.name_count > 0 && x->p.chat.tool_choice != TRI_TOOLS_NONE;
-    return tri_parser_open(&c->parser, x->api->options.tok, &o, err) == TRI_OK;
-}
-
 const int32_t *tri__exchange_prompt(const struct tri__exchange *x, size_t k, size_t *n_tokens)
 {
     size_t from = k ? x->prompt_end[k - 1] : 0;
@@ -604,7 +455,7 @@ void tri__exchange_start(struct tri__exchange *x)
         struct tri__choice *c = &x->choice[i];
         x->n_choices = i + 1;
         c->index = i;
-        ok = open_choice(x, c, &err) && submit(x, c, &err);
+        ok = tri__choice_open(x, c, &err) && submit(x, c, &err);
         if (!ok)
             tri__fault_from(&fault, &err);
     }

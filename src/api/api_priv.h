@@ -198,6 +198,16 @@ bool tri__scores_check(const struct tri__exchange *x, struct tri__fault *fault);
 /* `,"prompt_logprobs":[...]` of the choice's prompt, if they were asked for. */
 void tri__scores_put(struct tri_buf *out, const struct tri__choice *c);
 
+/* choice.c. Opened before its job; to be finished with in any case. */
+bool tri__choice_open(struct tri__exchange *x, struct tri__choice *c, struct tri_error *err);
+void tri__choice_fini(struct tri__choice *c);
+/* One token to text and on to the dialect. False: what the model wrote cannot be read. */
+bool tri__choice_take(struct tri__choice *c, int32_t id, struct tri_error *err);
+/* No further token comes: what was held back, and why it ended (c->finish). */
+void tri__choice_finish_text(struct tri__choice *c, enum tri_job_end end);
+/* False: something of it found no room. */
+bool tri__choice_is_whole(const struct tri__choice *c);
+
 /* Appends a token's log probability in chat's form to c->logprobs. */
 void tri__chat_logprob(struct tri__choice *c, const struct tri_job_event *event);
 void tri__call_id(char out[40], const struct tri__choice *c, size_t call);

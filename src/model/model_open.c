@@ -298,15 +298,24 @@ static enum tri_status open_parts(struct tri_model *m, const char *folder,
     return st;
 }
 
+/* A model of which nothing is loaded; to be closed however it went. */
+static enum tri_status open_bare(struct tri_model **out, const char *folder,
+                                 const struct tri_model_options *options, struct tri_budget *budget,
+                                 struct tri_error *err)
+{
+    struct tri_model *m = *out = tri_calloc(1, sizeof *m);
+    if (!m)
+        return tri_fail(err, TRI_NOMEM, "no memory for the model");
+    m->budget = budget;
+    return open_shape(m, folder, options, err);
+}
+
 enum tri_status tri_model_pack(const char *folder, const struct tri_model_options *options,
                                struct tri_budget *budget, struct tri_pack_report *report,
                                struct tri_error *err)
 {
-    struct tri_model *m = tri_calloc(1, sizeof *m);
-    if (!m)
-        return tri_fail(err, TRI_NOMEM, "no memory for the model");
-    m->budget = budget;
-    enum tri_status st = open_shape(m, folder, options, err);
+    struct tri_model *m = NULL;
+    enum tri_status st = open_bare(&m, folder, options, budget, err);
     if (!st)
         st = tri__trunk_pack(m, folder, options, report, err);
     tri_model_close(m);
@@ -322,11 +331,8 @@ enum tri_status tri_model_check_packs(const char *folder, const struct tri_model
         any |= tri__pack_exists(folder, (enum tri_trunk)f);
     if (!any)
         return TRI_OK;
-    struct tri_model *m = tri_calloc(1, sizeof *m);
-    if (!m)
-        return tri_fail(err, TRI_NOMEM, "no memory for the model");
-    m->budget = budget;
-    enum tri_status st = open_shape(m, folder, options, err);
+    struct tri_model *m = NULL;
+    enum tri_status st = open_bare(&m, folder, options, budget, err);
     if (!st)
         st = tri__trunk_check_packs(m, folder, &options->progress, report, err);
     tri_model_close(m);
