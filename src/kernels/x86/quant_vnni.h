@@ -9,7 +9,9 @@ void tri__vnni_one_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t
 void tri__vnni_one_i4g32(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 void tri__vnni_one_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 
-enum { TILED_TOKENS = 64 }; /* less one: from here on activations need blocks (quant_blocks.h) */
+/* So many need blocks of activations (quant_blocks.h); fewer meet tiled weights as they are. */
+enum { TILED_TOKENS = 64 };
+
 void tri__vnni_tiled_i8g64(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 void tri__vnni_tiled_mxfp4(const struct tri_qmatmul_args *a, int64_t row0, int64_t row1);
 

@@ -79,7 +79,7 @@ TRI_INLINE void add_group(__m512 *sum, const struct walk *l, enum tri_dtype dtyp
                                  sum[t]);
 }
 
-/* The tile at `row` times n tokens (a constant); rows from row0 to row1 are stored. */
+/* The tile at `row` times n tokens (a constant); of its rows those of the mask are stored. */
 TRI_INLINE void tile(const struct walk *l, enum tri_dtype dtype, int64_t row, __mmask16 rows, int n)
 {
     float *y = l->a->y + l->t * l->a->y_stride + row;
