@@ -176,6 +176,7 @@ static enum placing fill(struct tri_sched *s, struct tri_job *job, const struct 
     }
     if (hit->tokens && hit->tier == TRI_TIER_RAM) {
         struct tri__checkpoint *c = hit->checkpoint;
+        TRI_ASSERT(c); /* that is what the tier says */
         int32_t *tokens = tri__checkpoint_tokens(c);
         if (!tokens || tri_sequence_restore(slot->sequence, c->state, tokens, c->n_tokens, NULL))
             tri_sequence_clear(slot->sequence);
